@@ -1,0 +1,169 @@
+"""Models and synthetic data that the benchmarks measure.
+
+Every builder uses stock Keras layers only and returns a `Workload`. Add a model by writing a
+builder and naming it in `MODELS`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from keras import layers as kl
+
+CLASSES = 10
+
+
+class Workload(NamedTuple):
+    """A built model with data to train it on.
+
+    Attributes:
+        model: A built `keras.Model`, not compiled, that returns logits.
+        x: Inputs, one example a row.
+        y: Integer labels, shape `(len(x),)`.
+        loss: The loss for `compile`.
+    """
+
+    model: keras.Model
+    x: np.ndarray
+    y: np.ndarray
+    loss: keras.losses.Loss
+
+
+def _workload(model: keras.Model, x: np.ndarray, rng: np.random.Generator) -> Workload:
+    y = rng.integers(0, CLASSES, size=len(x)).astype("int32")
+    return Workload(model, x, y, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+
+def _images(model: keras.Model, num_examples: int) -> Workload:
+    rng = np.random.default_rng(0)
+    shape = (num_examples, *model.input_shape[1:])
+    return _workload(model, rng.random(shape, dtype="float32"), rng)
+
+
+def transformer(
+    num_examples: int = 256,
+    layers: int = 4,
+    width: int = 256,
+    tokens: int = 64,
+    vocab: int = 1000,
+    heads: int = 4,
+) -> Workload:
+    """Transformer encoder that classifies a sequence of token ids.
+
+    Args:
+        num_examples: Number of synthetic sequences.
+        layers: Number of encoder blocks.
+        width: Width of the residual stream, a multiple of `heads`.
+        tokens: Length of every sequence.
+        vocab: Number of different tokens.
+        heads: Attention heads of each block.
+
+    Returns:
+        The workload.
+    """
+    ids = keras.Input((tokens,), dtype="int32")
+    positions = keras.ops.zeros_like(ids) + keras.ops.arange(tokens, dtype="int32")
+    hidden = kl.Embedding(vocab, width)(ids) + kl.Embedding(tokens, width)(positions)
+    for _ in range(layers):
+        attended = kl.MultiHeadAttention(heads, width // heads)(hidden, hidden)
+        hidden = kl.LayerNormalization()(kl.Add()([hidden, attended]))
+        expanded = kl.Dense(4 * width, activation="gelu")(hidden)
+        hidden = kl.LayerNormalization()(kl.Add()([hidden, kl.Dense(width)(expanded)]))
+    logits = kl.Dense(CLASSES)(kl.GlobalAveragePooling1D()(hidden))
+
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, vocab, size=(num_examples, tokens)).astype("int32")
+    return _workload(keras.Model(ids, logits, name="transformer"), x, rng)
+
+
+def resnet20_groupnorm(num_examples: int = 256, size: int = 32, groups: int = 8) -> Workload:
+    """ResNet-20 for CIFAR images (widths 16, 32, 64), group instead of batch normalization.
+
+    Args:
+        num_examples: Number of synthetic images.
+        size: Height and width of the images.
+        groups: Groups of each `GroupNormalization`.
+
+    Returns:
+        The workload.
+    """
+
+    def convolve(x: keras.KerasTensor, width: int, kernel: int, stride: int) -> keras.KerasTensor:
+        x = kl.Conv2D(width, kernel, stride, padding="same", use_bias=False)(x)
+        return kl.GroupNormalization(groups)(x)
+
+    image = keras.Input((size, size, 3))
+    hidden = kl.ReLU()(convolve(image, 16, kernel=3, stride=1))
+    for width in (16, 32, 64):
+        for block in range(3):
+            shrink = width > 16 and block == 0
+            stride = 2 if shrink else 1
+            shortcut = convolve(hidden, width, kernel=1, stride=stride) if shrink else hidden
+            hidden = kl.ReLU()(convolve(hidden, width, kernel=3, stride=stride))
+            hidden = kl.Add()([shortcut, convolve(hidden, width, kernel=3, stride=1)])
+            hidden = kl.ReLU()(hidden)
+    logits = kl.Dense(CLASSES)(kl.GlobalAveragePooling2D()(hidden))
+    return _images(keras.Model(image, logits, name="resnet20_groupnorm"), num_examples)
+
+
+def mlp(num_examples: int = 512) -> Workload:
+    """Multi-layer perceptron of Lee & Kifer: 784 inputs, 128 and 256 sigmoid units."""
+    model = keras.Sequential(
+        [
+            keras.Input((784,)),
+            kl.Dense(128, activation="sigmoid"),
+            kl.Dense(256, activation="sigmoid"),
+            kl.Dense(CLASSES),
+        ],
+        name="mlp",
+    )
+    return _images(model, num_examples)
+
+
+def cnn(num_examples: int = 512) -> Workload:
+    """Convolutional network of Lee & Kifer: 20 and 50 kernels of 5x5, then 128 units.
+
+    The paper states no padding, 2x2 max pooling and sigmoid as its default activation.
+    """
+    model = keras.Sequential(
+        [
+            keras.Input((28, 28, 1)),
+            kl.Conv2D(20, 5, activation="sigmoid"),
+            kl.MaxPooling2D(2),
+            kl.Conv2D(50, 5, activation="sigmoid"),
+            kl.MaxPooling2D(2),
+            kl.Flatten(),
+            kl.Dense(128, activation="sigmoid"),
+            kl.Dense(CLASSES),
+        ],
+        name="cnn",
+    )
+    return _images(model, num_examples)
+
+
+def mnist_cnn(num_examples: int = 512) -> Workload:
+    """Small network of the DP-SGD tutorials, with tanh, which keeps gradient norms bounded."""
+    model = keras.Sequential(
+        [
+            keras.Input((28, 28, 1)),
+            kl.Conv2D(16, 8, strides=2, padding="same", activation="tanh"),
+            kl.MaxPooling2D(2, strides=1),
+            kl.Conv2D(32, 4, strides=2, padding="valid", activation="tanh"),
+            kl.MaxPooling2D(2, strides=1),
+            kl.Flatten(),
+            kl.Dense(32, activation="tanh"),
+            kl.Dense(CLASSES),
+        ],
+        name="mnist_cnn",
+    )
+    return _images(model, num_examples)
+
+
+MODELS: dict[str, Callable[..., Workload]] = {
+    "transformer": transformer,
+    "resnet20": resnet20_groupnorm,
+    "mlp": mlp,
+    "cnn": cnn,
+    "mnist_cnn": mnist_cnn,
+}

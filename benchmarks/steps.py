@@ -1,0 +1,110 @@
+"""One training step, plain or private, as a function without arguments to call and time."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from benchmarks.models import MODELS, Workload
+from benchmarks.optimizers import OPTIMIZERS, PLAIN
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What to measure.
+
+    Attributes:
+        model: Name of the model in `MODELS`.
+        batch: Number of examples of a step.
+        optimizer: Name of the optimizer in `OPTIMIZERS`.
+        jit: Whether the step is compiled with XLA.
+        repeat: Number of timed pairs of samples.
+        gradient_method: How the private optimizer computes per-example gradients.
+        model_args: Arguments of the model's builder.
+    """
+
+    model: str
+    batch: int
+    optimizer: str
+    jit: bool = False
+    repeat: int = 15
+    gradient_method: str = "auto"
+    model_args: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Step:
+    """A compiled training step on one fixed batch.
+
+    Attributes:
+        function: The `tf.function` of `model.train_step`.
+        batch: What the function is called with.
+        prepare_s: Seconds spent on making the model ready before the first call.
+    """
+
+    function: Callable[[Any], dict[str, tf.Tensor]]
+    batch: Any
+    prepare_s: float
+
+    def __call__(self) -> float:
+        """Runs the step, waits for it and returns the seconds it took."""
+        start = time.perf_counter()
+        logs = self.function(self.batch)
+        float(logs["loss"])
+        return time.perf_counter() - start
+
+
+def build_workload(spec: Spec) -> Workload:
+    """Builds the model and four batches of data, so that a batch is a sample of the data."""
+    keras.utils.set_random_seed(0)
+    return MODELS[spec.model](num_examples=4 * spec.batch, **spec.model_args)
+
+
+def build_step(workload: Workload, spec: Spec) -> Step:
+    """Compiles the workload's model and returns its training step.
+
+    Args:
+        workload: The model, which is changed in place, and its data.
+        spec: What to measure.
+
+    Returns:
+        The step, built but not traced yet.
+    """
+    start = time.perf_counter()
+    model, x, y = workload.model, workload.x[: spec.batch], workload.y[: spec.batch]
+    if spec.optimizer == PLAIN:
+        _compile(workload, spec)
+        model.optimizer.build(model.trainable_variables)
+        batch = (tf.constant(x), tf.constant(y))
+    else:
+        _compile_private(workload, spec)
+        batch = {"x": tf.constant(x), "y": tf.constant(y), "presence": tf.ones(len(x))}
+    # `autograph=False` as in Keras' own train function.
+    function = tf.function(model.train_step, jit_compile=spec.jit, autograph=False)
+    return Step(function, batch, time.perf_counter() - start)
+
+
+def _compile(workload: Workload, spec: Spec) -> None:
+    optimizer = OPTIMIZERS[spec.optimizer](
+        keras.optimizers.Adam(1e-3),
+        l2_norm_clip=1.0,
+        noise_multiplier=1.1,
+        gradient_method=spec.gradient_method,
+    )
+    workload.model.compile(optimizer=optimizer, loss=workload.loss, jit_compile=spec.jit)
+
+
+def _compile_private(workload: Workload, spec: Spec) -> None:
+    """Makes the model private and ready for a step without `fit`.
+
+    The only place that uses more of the library than its optimizers.
+    """
+    import tf_lowrank_dp as tfdp
+
+    tfdp.make_private(workload.model)
+    _compile(workload, spec)
+    sampler = tfdp.PoissonSampler(workload.x, workload.y, batch_size=spec.batch, steps=1)
+    tfdp.training.prepare(workload.model, sampler.sampling)

@@ -1,0 +1,42 @@
+"""Packaging of tf_lowrank_dp."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+
+CORE = [
+    "tensorflow>=2.18",
+    "keras>=3.10",
+    "dp-accounting>=0.5",
+    "numpy>=1.26",
+]
+EXAMPLES = [
+    "tensorflow-datasets>=4.9.9",
+    "keras-hub>=0.20",
+    "scikit-learn>=1.5",
+    "matplotlib>=3.8",
+]
+TEST = ["pytest>=8", "hypothesis>=6.100", "scikit-learn>=1.5", "scipy>=1.11"]
+BENCHMARKS = ["tensorflow-datasets>=4.9.9", "rich>=13", "matplotlib>=3.8"]
+
+setup(
+    name="tf_lowrank_dp",
+    version="0.1.0",
+    description="Differentially private training for Keras 3 on TensorFlow, as fast as ordinary",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    packages=find_packages(include=["tf_lowrank_dp", "tf_lowrank_dp.*"]),
+    python_requires=">=3.11",
+    install_requires=CORE,
+    extras_require={
+        "examples": EXAMPLES,
+        "test": TEST,
+        "benchmarks": BENCHMARKS,
+        "dev": [*TEST, *EXAMPLES, *BENCHMARKS, "ruff>=0.8"],
+        # For comparing privacy statements only: it does not import on current TensorFlow.
+        "tensorflow-privacy": ["tensorflow-privacy>=0.9"],
+    },
+    license="Apache-2.0",
+)

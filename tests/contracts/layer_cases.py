@@ -1,0 +1,166 @@
+"""The contract list of layers: one row for each layer and option.
+
+A row is a name, a function from inputs to outputs that calls the layer under test, the shape
+(without the example axis) and kind of its input.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+
+L = keras.layers
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCase:
+    name: str
+    make: Callable
+    shape: tuple
+    kind: str = "float"
+    fallback: bool = False
+
+
+def _attention(layer):
+    return lambda: (lambda x: layer(x, x))
+
+
+def _twice(layer):
+    return lambda: (lambda x: layer(layer(x)))
+
+
+def _simple(layer_class, *args, **kwargs):
+    return lambda: layer_class(*args, **kwargs)
+
+
+def _case(name, make, shape, **kwargs):
+    return LayerCase(name, make, shape, **kwargs)
+
+
+class Scaled(L.Layer):
+    """A user's layer with a weight of its own: goes through the fallback."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones", name="scale")
+
+    def call(self, x):
+        return x * keras.ops.tanh(self.scale) + keras.ops.mean(x, -1, keepdims=True)
+
+
+class Residual(L.Layer):
+    """A user's layer that owns a weight and a child."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = L.Dense(5)
+
+    def build(self, shape):
+        self.gain = self.add_weight(shape=(), initializer="ones", name="gain")
+        self.dense.build(shape)
+
+    def call(self, x):
+        return x + self.gain * self.dense(x)
+
+
+def _mha(**kwargs):
+    def make():
+        layer = L.MultiHeadAttention(2, 3, **kwargs)
+        return lambda x: layer(x, x)
+
+    return make
+
+
+def _gqa():
+    layer = L.GroupedQueryAttention(3, 4, 2)
+    return lambda x: layer(x, x)
+
+
+def _shared_dense():
+    layer = L.Dense(5, activation="tanh")
+    return lambda x: layer(layer(x))
+
+
+def _shared_small_dense():
+    layer = L.Dense(2)
+    return lambda x: keras.ops.concatenate([layer(x), layer(x * 2.0)], -1)
+
+
+def _shared_embedding():
+    layer = L.Embedding(11, 4)
+    return lambda x: layer(x) + layer(keras.ops.flip(x, 1))
+
+
+def _shared_conv():
+    layer = L.Conv2D(3, 3, padding="same", activation="tanh")
+    return lambda x: layer(layer(x))
+
+
+IMAGE, SEQUENCE = (7, 6, 3), (6, 5)
+
+LAYER_CASES = [
+    _case("dense", _simple(L.Dense, 4, activation="gelu"), (5,)),
+    _case("dense_no_bias", _simple(L.Dense, 4, use_bias=False), (5,)),
+    _case("dense_sequence", _simple(L.Dense, 40, activation="relu"), (4, 30)),
+    _case("dense_sequence_small", _simple(L.Dense, 2), (9, 3)),
+    _case("dense_4d", _simple(L.Dense, 3), (2, 3, 5)),
+    _case("dense_shared", _shared_dense, (5,)),
+    _case("dense_shared_materialised", _shared_small_dense, (9, 3)),
+    _case("einsum_plain", _simple(L.EinsumDense, "ab,bc->ac", 4, bias_axes="c"), (5,)),
+    _case("einsum_heads", _simple(L.EinsumDense, "abc,cde->abde", (None, 2, 3), bias_axes="de"), SEQUENCE),
+    _case("einsum_merge", _simple(L.EinsumDense, "abcd,cde->abe", (None, 7), bias_axes="e"), (4, 2, 3)),
+    _case("einsum_kernel_order", _simple(L.EinsumDense, "abc,dc->abd", (None, 8)), SEQUENCE),
+    _case("einsum_position_bias", _simple(L.EinsumDense, "abc,cd->abd", (6, 4), bias_axes="bd"), SEQUENCE),
+    _case("einsum_over_positions", _simple(L.EinsumDense, "abc,bd->adc", (4, 5), bias_axes="d"), SEQUENCE),
+    _case("einsum_grouped", _simple(L.EinsumDense, "abc,bcd->abd", (6, 4)), SEQUENCE),
+    _case("einsum_summed", _simple(L.EinsumDense, "abc,cd->ad", 4), SEQUENCE),
+    _case("einsum_ellipsis", _simple(L.EinsumDense, "...x,xy->...y", 4, bias_axes="y"), (2, 3, 5)),
+    _case("conv1d", _simple(L.Conv1D, 4, 3, activation="tanh"), (8, 3)),
+    _case("conv1d_causal", _simple(L.Conv1D, 4, 3, padding="causal", dilation_rate=2), (8, 3)),
+    _case("conv1d_same_strided", _simple(L.Conv1D, 4, 4, strides=2, padding="same"), (9, 3)),
+    _case("conv2d", _simple(L.Conv2D, 4, 3, activation="relu"), IMAGE),
+    _case("conv2d_same", _simple(L.Conv2D, 4, (3, 2), padding="same", use_bias=False), IMAGE),
+    _case("conv2d_strided", _simple(L.Conv2D, 4, 3, strides=(2, 3), padding="same"), IMAGE),
+    _case("conv2d_strided_valid", _simple(L.Conv2D, 4, 3, strides=2), IMAGE),
+    _case("conv2d_dilated", _simple(L.Conv2D, 4, 2, dilation_rate=2), IMAGE),
+    _case("conv2d_grouped", _simple(L.Conv2D, 4, 3, groups=2), (7, 6, 4)),
+    _case("conv2d_wide", _simple(L.Conv2D, 40, 3, padding="same"), (3, 3, 20)),
+    _case("conv2d_shared", _shared_conv, IMAGE),
+    _case("conv3d", _simple(L.Conv3D, 3, 2, strides=2, padding="same"), (4, 5, 4, 2)),
+    _case("depthwise1d", _simple(L.DepthwiseConv1D, 3, depth_multiplier=2), (8, 3)),
+    _case("depthwise2d", _simple(L.DepthwiseConv2D, 3, padding="same", depth_multiplier=2), IMAGE),
+    _case("depthwise2d_strided", _simple(L.DepthwiseConv2D, 3, strides=2), IMAGE),
+    _case("embedding", _simple(L.Embedding, 11, 4), (6,), kind="ids"),
+    _case("embedding_shared", _shared_embedding, (6,), kind="ids"),
+    _case("layer_norm", _simple(L.LayerNormalization), SEQUENCE),
+    _case("layer_norm_axes", _simple(L.LayerNormalization, axis=(1, 2)), SEQUENCE),
+    _case("layer_norm_middle", _simple(L.LayerNormalization, axis=1), SEQUENCE),
+    _case("layer_norm_no_center", _simple(L.LayerNormalization, center=False), SEQUENCE),
+    _case("layer_norm_no_scale", _simple(L.LayerNormalization, scale=False), SEQUENCE),
+    _case("group_norm", _simple(L.GroupNormalization, 2), (5, 4, 6)),
+    _case("group_norm_no_scale", _simple(L.GroupNormalization, 3, scale=False), (5, 6)),
+    _case("group_norm_no_center", _simple(L.GroupNormalization, -1, center=False), (5, 6)),
+    _case("group_norm_axis", _simple(L.GroupNormalization, 2, axis=1), (4, 5)),
+    _case("rms_norm", _simple(L.RMSNormalization), SEQUENCE),
+    _case("attention", _mha(), SEQUENCE),
+    _case("attention_causal_value", _mha(value_dim=4, output_shape=7, use_bias=False), SEQUENCE),
+    _case("grouped_query_attention", lambda: _gqa(), (6, 12)),
+    _case("fallback_custom", lambda: Scaled(), SEQUENCE, fallback=True),
+    _case("fallback_composite", lambda: Residual(), SEQUENCE, fallback=True),
+    _case("fallback_prelu", _simple(L.PReLU, alpha_initializer="ones"), SEQUENCE, fallback=True),
+    _case("fallback_conv_transpose", _simple(L.Conv2DTranspose, 3, 2), IMAGE, fallback=True),
+    _case("fallback_separable", _simple(L.SeparableConv2D, 3, 2), IMAGE, fallback=True),
+    _case("fallback_simple_rnn", _simple(L.SimpleRNN, 3, return_sequences=True), SEQUENCE, fallback=True),
+]
+
+
+def build_model(case, batch_dtype=None, trainable_first=True):
+    """`pre -> layer under test -> post`: a model with layers on both sides of the one tested."""
+    del batch_dtype
+    inputs = keras.Input(case.shape, dtype="int32" if case.kind == "ids" else None)
+    x = inputs
+    if case.kind == "float":
+        pre = L.Dense(case.shape[-1], name="pre", trainable=trainable_first)
+        x = pre(x)
+    x = case.make()(x)
+    x = L.Flatten()(x)
+    return keras.Model(inputs, L.Dense(3, name="post")(x))

@@ -1,0 +1,270 @@
+"""Tests of datasets whose sampling the user declares."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_lowrank_dp.sampling import PoissonSampler, declared_dataset
+
+
+def dataset(num_examples=10, batch_size=4, drop_remainder=False):
+    x = np.arange(2.0 * num_examples, dtype=np.float32).reshape(num_examples, 2)
+    examples = tf.data.Dataset.from_tensor_slices((x, np.arange(num_examples)))
+    return examples.batch(batch_size, drop_remainder=drop_remainder)
+
+
+def labels(batches):
+    return [batch["y"].numpy().tolist() for batch in batches]
+
+
+class Sequence(keras.utils.PyDataset):
+    """Batches of examples of varying length, which counts the passes over it."""
+
+    def __init__(self, count=3):
+        super().__init__()
+        self.count = count
+        self.events = []
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return np.zeros((2, index + 1)), np.full(2, index)
+
+    def on_epoch_begin(self):
+        self.events.append("begin")
+
+    def on_epoch_end(self):
+        self.events.append("end")
+
+
+PASS = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_not_stating_the_sampling_is_an_error_that_explains_the_choice():
+    with pytest.raises(ValueError) as error:
+        declared_dataset(dataset(), sampling=None)
+    text = str(error.value)
+    for phrase in ('"poisson"', '"shuffle"', "promise", "sampling_rate", "pass the arrays"):
+        assert phrase in text
+
+
+def test_other_statements_are_refused():
+    with pytest.raises(ValueError, match="Received: sampling='uniform'"):
+        declared_dataset(dataset(), sampling="uniform")
+
+
+def test_shuffle_counts_passes_of_the_datasets_length():
+    batches, sampling = declared_dataset(dataset(), sampling="shuffle", batch_size=4)
+    assert sampling.steps_per_pass == 3
+    assert labels(batches) == PASS
+    assert labels(batches) == PASS
+    assert int(batches.cardinality()) == 3
+
+
+def test_every_row_of_the_users_batches_is_present():
+    x, y, sample_weight = np.zeros((5, 2)), np.zeros(5), np.zeros(5)
+    given = tf.data.Dataset.from_tensor_slices((x, y, sample_weight)).batch(2)
+    batches, _ = declared_dataset(given, sampling="shuffle", batch_size=2)
+    for batch in batches:
+        assert set(batch) == {"x", "y", "sample_weight", "presence"}
+        assert batch["presence"].dtype == tf.float32
+        assert batch["presence"].numpy().tolist() == [1.0] * batch["x"].shape[0]
+
+
+def test_the_static_batch_dimension_is_the_expected_size():
+    batches, sampling = declared_dataset(dataset(drop_remainder=True), sampling="shuffle")
+    assert sampling.batch_size == 4
+    assert batches.element_spec["presence"].shape.as_list() == [4]
+
+
+def test_an_expected_batch_size_that_is_not_public_is_refused():
+    with pytest.raises(ValueError, match="public constant"):
+        declared_dataset(dataset(), sampling="shuffle")
+
+
+def test_an_infinite_dataset_is_refused_with_shuffle():
+    with pytest.raises(ValueError, match="two passes"):
+        declared_dataset(dataset().repeat(), sampling="shuffle", batch_size=4, steps_per_epoch=3)
+
+
+def test_an_unknown_length_needs_steps_per_epoch_with_shuffle():
+    unknown = dataset().filter(lambda x, y: True)
+    with pytest.raises(ValueError, match="steps_per_epoch"):
+        declared_dataset(unknown, sampling="shuffle", batch_size=4)
+    batches, sampling = declared_dataset(
+        unknown, sampling="shuffle", batch_size=4, steps_per_epoch=2
+    )
+    assert sampling.steps_per_pass == 2
+    assert labels(batches) == PASS[:2]
+
+
+def test_steps_per_epoch_that_contradicts_the_length_is_refused():
+    with pytest.raises(ValueError, match="number of batches in a pass over the data, 3"):
+        declared_dataset(dataset(), sampling="shuffle", batch_size=4, steps_per_epoch=2)
+
+
+def test_a_pass_with_more_batches_than_the_examples_fill_is_refused():
+    twice = dataset(8, 4, drop_remainder=True).repeat(2)
+    with pytest.raises(ValueError, match="at most 2 batches of 4"):
+        declared_dataset(twice, sampling="shuffle", num_examples=8)
+
+
+def test_shuffle_takes_no_rate():
+    with pytest.raises(ValueError, match="no `sampling_rate`"):
+        declared_dataset(dataset(), sampling="shuffle", batch_size=4, sampling_rate=0.1)
+
+
+def test_an_empty_dataset_is_refused():
+    with pytest.raises(ValueError, match="at least one batch"):
+        declared_dataset(dataset().take(0), sampling="shuffle", batch_size=4)
+    with pytest.raises(ValueError, match="at least one batch"):
+        declared_dataset(iter([]), sampling="shuffle", batch_size=4, steps_per_epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("statement", "batch_size", "rate"),
+    [
+        ({"num_examples": 1000, "batch_size": 10}, 10, 0.01),
+        ({"num_examples": 1000, "sampling_rate": 0.0123}, 12, 0.0123),
+        ({"num_examples": 1000, "sampling_rate": 1e-5}, 1, 1e-5),
+        ({"num_examples": 1000, "batch_size": 10, "sampling_rate": 0.01}, 10, 0.01),
+        ({"batch_size": 10, "sampling_rate": 0.3}, 10, 0.3),
+    ],
+)
+def test_poisson_accounts_the_stated_rate(statement, batch_size, rate):
+    batches, sampling = declared_dataset(dataset().repeat(), sampling="poisson", **statement)
+    assert sampling.kind == "poisson"
+    assert sampling.batch_size == batch_size
+    assert sampling.sampling_rate == rate
+    assert sampling.num_examples == statement.get("num_examples")
+    assert int(batches.cardinality()) == tf.data.INFINITE_CARDINALITY
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ({}, "sampling rate"),
+        ({"batch_size": 4}, "sampling rate"),
+        ({"num_examples": 10}, "sampling rate"),
+        ({"sampling_rate": 0.1}, "public constant"),
+        ({"sampling_rate": 0.0, "batch_size": 4}, "at most 1"),
+        ({"sampling_rate": 1.5, "batch_size": 4}, "at most 1"),
+        ({"sampling_rate": float("nan"), "batch_size": 4}, "at most 1"),
+        ({"sampling_rate": 0.5, "batch_size": 4, "num_examples": 100}, "Leave out one"),
+        ({"batch_size": 11, "num_examples": 10}, "at most `num_examples`"),
+        ({"batch_size": 2.5, "num_examples": 10}, "integer"),
+        ({"batch_size": 4, "num_examples": 10, "steps_per_epoch": 0}, "integer"),
+    ],
+)
+def test_incomplete_or_impossible_statements_are_refused(statement, message):
+    with pytest.raises(ValueError, match=message):
+        declared_dataset(dataset(), sampling="poisson", **statement)
+
+
+def test_batches_of_one_size_are_no_poisson_draws():
+    with pytest.raises(ValueError, match="no Poisson draws"):
+        declared_dataset(
+            dataset(drop_remainder=True), sampling="poisson", batch_size=4, num_examples=10
+        )
+
+
+def test_a_generator_continues_where_the_last_pass_stopped():
+    """Reading ahead for the shapes loses and repeats nothing."""
+    source = ((np.full((2, i % 3), i), np.full(2, i)) for i in range(6))
+    batches, _ = declared_dataset(source, sampling="shuffle", batch_size=2, steps_per_epoch=3)
+    assert batches.element_spec["x"].shape.as_list() == [None, None]
+    assert labels(batches) == [[0, 0], [1, 1], [2, 2]]
+    assert labels(batches) == [[3, 3], [4, 4], [5, 5]]
+
+
+def test_a_generator_function_starts_anew_with_each_pass():
+    def source():
+        for i in range(3):
+            yield {"a": np.zeros((i + 1, 2)), "b": ["text"] * (i + 1)}, None, np.full(i + 1, 1.0)
+
+    batches, _ = declared_dataset(source, sampling="shuffle", batch_size=2, steps_per_epoch=3)
+    for _ in range(2):
+        elements = list(batches)
+        assert [int(batch["presence"].shape[0]) for batch in elements] == [1, 2, 3]
+        assert set(elements[0]) == {"x", "sample_weight", "presence"}
+        assert elements[2]["x"]["b"].numpy().tolist() == [b"text"] * 3
+        assert elements[0]["sample_weight"].dtype == tf.float32
+
+
+def test_a_pass_over_a_generator_ends_after_steps_per_epoch():
+    def endless():
+        while True:
+            yield np.zeros((2, 1)), np.zeros(2)
+
+    batches, sampling = declared_dataset(
+        endless, sampling="shuffle", batch_size=2, steps_per_epoch=5
+    )
+    assert len(list(batches)) == sampling.steps_per_pass == 5
+
+
+def test_a_pass_that_ends_early_is_an_error():
+    """Else the data would be read more often than the passes that are accounted."""
+    unknown = dataset().filter(lambda x, y: True)
+    batches, _ = declared_dataset(unknown, sampling="shuffle", batch_size=4, steps_per_epoch=30)
+    with pytest.raises(tf.errors.FailedPreconditionError, match="expected to contain 30"):
+        list(batches)
+
+
+def test_generators_need_a_stated_length_and_size():
+    with pytest.raises(ValueError, match="steps_per_epoch"):
+        declared_dataset(iter([np.zeros((2, 1))]), sampling="shuffle", batch_size=2)
+    with pytest.raises(ValueError, match="public constant"):
+        declared_dataset(iter([np.zeros((2, 1))]), sampling="shuffle", steps_per_epoch=1)
+
+
+def test_a_py_dataset_knows_its_length_and_is_told_about_passes():
+    source = Sequence()
+    batches, sampling = declared_dataset(source, sampling="shuffle", batch_size=2)
+    assert sampling.steps_per_pass == 3
+    for _ in range(2):
+        assert labels(batches) == [[0, 0], [1, 1], [2, 2]]
+    assert source.events == ["begin", "end", "begin"]
+
+
+def test_logical_batches_of_a_sampler_are_not_wrapped_again():
+    sampler = PoissonSampler(np.zeros((9, 2)), batch_size=3)
+    with pytest.raises(ValueError, match="Pass the `PoissonSampler` itself"):
+        declared_dataset(sampler.as_dataset(), sampling="shuffle", batch_size=3)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (tf.data.Dataset.from_tensor_slices((np.zeros((3, 2)), np.zeros(3))), "batch"),
+        (tf.data.Dataset.from_tensors((np.zeros((3, 2)), np.zeros(2))), "same number of rows"),
+        (tf.data.Dataset.from_tensors(tuple(np.zeros((4, 2)))), "4 entries"),
+        (np.zeros((3, 2)), "PoissonSampler"),
+        (iter([(np.zeros(2),) * 4]), "4 entries"),
+    ],
+)
+def test_sources_that_hold_no_batches_are_refused(source, message):
+    with pytest.raises(ValueError, match=message):
+        declared_dataset(source, sampling="shuffle", batch_size=2, steps_per_epoch=1)
+
+
+def test_ragged_and_sparse_inputs_are_passed_through():
+    ragged = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3], [4]])).batch(2)
+    batches, _ = declared_dataset(ragged, sampling="shuffle", batch_size=2)
+    assert [batch["presence"].shape[0] for batch in batches] == [2, 1]
+    sparse = tf.data.Dataset.from_tensor_slices(tf.sparse.eye(3)).batch(2)
+    batches, _ = declared_dataset(sparse, sampling="shuffle", batch_size=2)
+    assert [batch["presence"].shape[0] for batch in batches] == [2, 1]
+
+
+def test_a_batch_whose_leaves_disagree_is_refused_when_it_is_read():
+    source = iter([(np.zeros((2, 1)), np.zeros(2)), (np.zeros((2, 1)), np.zeros(3))])
+    with pytest.raises(ValueError, match="x: 2, y: 3"):
+        declared_dataset(source, sampling="shuffle", batch_size=2, steps_per_epoch=2)
+
+
+def test_batches_of_changing_dtype_are_refused():
+    source = iter([np.zeros((2, 1)), np.zeros((2, 1), "int32")])
+    with pytest.raises(ValueError, match="same structure and dtypes"):
+        declared_dataset(source, sampling="shuffle", batch_size=2, steps_per_epoch=2)

@@ -1,0 +1,52 @@
+"""Differentially private training for Keras 3 on TensorFlow.
+
+>>> import tf_lowrank_dp as tfdp
+"""
+
+import keras
+
+if keras.backend.backend() != "tensorflow":
+    raise ImportError(
+        "Expected Keras with the TensorFlow backend. Received: the "
+        f"'{keras.backend.backend()}' backend. Set the environment variable "
+        "KERAS_BACKEND=tensorflow before keras is imported."
+    )
+
+from tf_lowrank_dp import layers
+from tf_lowrank_dp.accounting import calibrate_noise_multiplier
+from tf_lowrank_dp.diagnostics import check_gradients, explain
+from tf_lowrank_dp.errors import (
+    NotPrivateError,
+    PrivacyBudgetExceededError,
+    UnsupportedModelError,
+)
+from tf_lowrank_dp.optimizers import DPSGDOptimizer
+from tf_lowrank_dp.sampling import PoissonSampler
+from tf_lowrank_dp.training import (
+    PrivacyBudget,
+    PrivateTrainer,
+    make_private,
+    make_standard,
+    privacy_spent,
+    privacy_statement,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DPSGDOptimizer",
+    "NotPrivateError",
+    "PoissonSampler",
+    "PrivacyBudget",
+    "PrivacyBudgetExceededError",
+    "PrivateTrainer",
+    "UnsupportedModelError",
+    "calibrate_noise_multiplier",
+    "check_gradients",
+    "explain",
+    "layers",
+    "make_private",
+    "make_standard",
+    "privacy_spent",
+    "privacy_statement",
+]

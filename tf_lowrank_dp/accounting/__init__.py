@@ -1,0 +1,34 @@
+"""Accounting: what was released, what it cost, and what is still affordable.
+
+It needs no TensorFlow. A training run is planned and recorded like this:
+
+>>> sampling = Sampling.poisson(num_examples=60_000, batch_size=600)
+>>> z = calibrate_noise_multiplier(2.0, 1e-5, 600, 60_000, steps=100, accountant="rdp")
+>>> ledger = PrivacyLedger()
+>>> run = ledger.append(LedgerEntry(sampling, noise_multiplier=z, l2_norm_clip=1.0))
+>>> ledger.update_steps(run, 100)
+>>> 1.99 < ledger.epsilon(1e-5, accountant="rdp") <= 2.0
+True
+"""
+
+from tf_lowrank_dp.accounting.calibration import (
+    MAX_STEPS,
+    calibrate_noise_multiplier,
+    max_steps,
+)
+from tf_lowrank_dp.accounting.composition import ACCOUNTANTS
+from tf_lowrank_dp.accounting.ledger import LedgerEntry, PrivacyLedger
+from tf_lowrank_dp.accounting.sampling import Sampling, steps_per_epoch
+from tf_lowrank_dp.accounting.statement import statement
+
+__all__ = [
+    "ACCOUNTANTS",
+    "MAX_STEPS",
+    "LedgerEntry",
+    "PrivacyLedger",
+    "Sampling",
+    "calibrate_noise_multiplier",
+    "max_steps",
+    "statement",
+    "steps_per_epoch",
+]

@@ -1,0 +1,262 @@
+"""How much noise, or how many steps, a privacy budget allows."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from tf_lowrank_dp import _validate
+from tf_lowrank_dp.accounting.ledger import LedgerEntry, PrivacyLedger
+from tf_lowrank_dp.accounting.sampling import Sampling, steps_per_epoch
+from tf_lowrank_dp.errors import PrivacyBudgetExceededError
+
+MAX_STEPS = 10**7
+
+_TOLERANCE = 1e-3
+_ROUGH_TOLERANCE = 0.02
+_MIN_NOISE_MULTIPLIER = 1e-4
+_MAX_NOISE_MULTIPLIER = 1e6
+
+
+def calibrate_noise_multiplier(
+    epsilon: float,
+    delta: float,
+    batch_size: int,
+    num_examples: int | None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    *,
+    accountant: str = "pld",
+    spent: PrivacyLedger | None = None,
+    sampling: Sampling | None = None,
+) -> float:
+    """Returns the smallest noise multiplier that keeps training within a privacy budget.
+
+    Formal guarantees:
+        * Epsilon of what was spent and of the planned steps together, at the returned value, is at
+          most the target. It is recomputed at the returned value before that is returned.
+        * The value is a float32 number, rounded up: casting it to float32 does not lower it.
+        * It exceeds the smallest possible value by at most about 0.1 %.
+
+    Args:
+        epsilon: target epsilon, above 0.
+        delta: target delta, in (0, 1), should be below 1 / number of examples.
+        batch_size: expected number of examples of a batch.
+        num_examples: number of examples. It may be None if `sampling` is given.
+        epochs: number of epochs of `steps_per_epoch(num_examples, batch_size)` steps each (of
+            `sampling.steps_per_pass` steps with shuffled passes). Either this or `steps`.
+        steps: number of steps.
+        accountant: "pld" or "rdp".
+        spent: what was released before, if anything.
+        sampling: how batches will be drawn; Poisson sampling by default.
+
+    Returns:
+        The noise multiplier: standard deviation / l2_norm_clip.
+
+    Raises:
+        ValueError: An argument is missing, contradicts another one or is out of its range.
+        PrivacyBudgetExceededError: The budget is spent, or what is left is too little for the
+            planned steps with any noise multiplier up to a million.
+
+    Example:
+
+    >>> z = calibrate_noise_multiplier(3.0, 1e-5, batch_size=1_000, num_examples=60_000, epochs=15)
+    >>> round(z, 2)
+    1.0
+    """
+    epsilon = _validate.positive(epsilon=epsilon)
+    delta = _validate.below_one(delta=delta)
+    sampling = _planned_sampling(batch_size, num_examples, sampling)
+    steps = _planned_steps(epochs, steps, sampling)
+    spent = PrivacyLedger() if spent is None else spent
+    already = spent.epsilon(delta, accountant=accountant)
+    if already >= epsilon:
+        raise PrivacyBudgetExceededError(
+            f"Expected a spend below the target epsilon={epsilon} at delta={delta}. "
+            f"Received: epsilon={already} is already spent. Raise the target, or train a new model."
+        )
+
+    def planned(noise_multiplier: float) -> list[LedgerEntry]:
+        return [LedgerEntry(sampling, noise_multiplier, steps, entry_id="planned")]
+
+    def fits(noise_multiplier: float) -> bool:
+        extra = planned(noise_multiplier)
+        return spent.epsilon(delta, accountant=accountant, extra=extra) <= epsilon
+
+    def roughly_fits(noise_multiplier: float) -> bool:
+        return spent.rough_epsilon(delta, extra=planned(noise_multiplier)) <= epsilon
+
+    guess = _smallest(roughly_fits, start=1.0, tolerance=_ROUGH_TOLERANCE)
+    noise_multiplier = _smallest(fits, start=guess or 1.0, tolerance=_TOLERANCE)
+    if noise_multiplier is None:
+        raise PrivacyBudgetExceededError(
+            f"Expected room for {steps} steps within the target epsilon={epsilon} at delta={delta}."
+            f" Received: epsilon={already} is already spent, and no noise multiplier up to "
+            f"{_MAX_NOISE_MULTIPLIER:g} is enough for the rest. Raise the target, or plan less."
+        )
+    noise_multiplier = _float32_at_least(noise_multiplier)
+    if not fits(noise_multiplier):
+        raise RuntimeError(
+            f"Expected epsilon of at most {epsilon} at the calibrated value. Received: more, at "
+            f"noise_multiplier={noise_multiplier}. Please report this as a bug."
+        )
+    return noise_multiplier
+
+
+def max_steps(
+    epsilon: float,
+    delta: float,
+    entry: LedgerEntry,
+    spent: PrivacyLedger | None = None,
+    accountant: str = "pld",
+) -> int:
+    """Returns the largest number of further steps of a run that stays within a privacy budget.
+
+    Formal guarantee: epsilon of what was spent and of the returned number of further steps together
+    is at most the target, unless it was exceeded before, when 0 is returned.
+
+    Args:
+        epsilon: target epsilon, above 0.
+        delta: target delta, in (0, 1).
+        entry: the run. Its `steps` are ignored. If `spent` holds the same run, the further steps
+            continue it.
+        spent: what was released before, if anything.
+        accountant: "pld" or "rdp".
+
+    Returns:
+        The number of further steps, at most `MAX_STEPS`, ten million.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+
+    >>> run = LedgerEntry(Sampling.shuffle(batch_size=10, steps_per_pass=6), noise_multiplier=8.0)
+    >>> max_steps(2.0, 1e-5, run)
+    24
+    """
+    epsilon = _validate.positive(epsilon=epsilon)
+    delta = _validate.below_one(delta=delta)
+    spent = PrivacyLedger() if spent is None else spent
+
+    def further(steps: int) -> list[LedgerEntry]:
+        return [dataclasses.replace(entry, steps=steps)]
+
+    def fits(steps: int) -> bool:
+        return spent.epsilon(delta, accountant=accountant, extra=further(steps)) <= epsilon
+
+    def roughly_fits(steps: int) -> bool:
+        return spent.rough_epsilon(delta, extra=further(steps)) <= epsilon
+
+    return _largest(fits, start=_largest(roughly_fits, start=1))
+
+
+def _planned_sampling(
+    batch_size: int, num_examples: int | None, sampling: Sampling | None
+) -> Sampling:
+    """Returns how batches will be drawn."""
+    if sampling is None:
+        return Sampling.poisson(num_examples=num_examples, batch_size=batch_size)
+    if batch_size != sampling.batch_size:
+        raise _validate.error(
+            f"to equal that of `sampling`, {sampling.batch_size}",
+            "Pass the same number twice.",
+            batch_size=batch_size,
+        )
+    if None not in (num_examples, sampling.num_examples) and num_examples != sampling.num_examples:
+        raise _validate.error(
+            f"to equal that of `sampling`, {sampling.num_examples}",
+            "Pass the same number twice.",
+            num_examples=num_examples,
+        )
+    if num_examples is None or sampling.num_examples is not None:
+        return sampling
+    return dataclasses.replace(sampling, num_examples=num_examples)
+
+
+def _planned_steps(epochs: int | None, steps: int | None, sampling: Sampling) -> int:
+    """Returns the number of steps that were asked for, in steps or in epochs."""
+    if (epochs is None) == (steps is None):
+        raise ValueError(
+            "Expected exactly one of `epochs` and `steps`. "
+            f"Received: epochs={epochs!r}, steps={steps!r}. Pass one of them."
+        )
+    if steps is not None:
+        return _validate.integer_at_least(1, steps=steps)
+    epochs = _validate.integer_at_least(1, epochs=epochs)
+    if sampling.kind == "shuffle":
+        return epochs * sampling.steps_per_pass
+    if sampling.num_examples is None:
+        raise _validate.error(
+            "to be given with `epochs`", "Pass num_examples=..., or steps=....", num_examples=None
+        )
+    return epochs * steps_per_epoch(sampling.num_examples, sampling.batch_size)
+
+
+def _smallest(fits: Callable[[float], bool], *, start: float, tolerance: float) -> float | None:
+    """Returns a noise multiplier that fits, within `tolerance` (relative) of the smallest one.
+
+    Args:
+        fits: False below some value, True above it.
+        start: where to begin; the closer, the faster.
+        tolerance: relative to the value.
+
+    Returns:
+        A value that fits, or None if none up to the maximum does.
+    """
+    factor, low, high = 1.1, None, None
+    value = start
+    while low is None or high is None:
+        if fits(value):
+            high = value
+            if value <= _MIN_NOISE_MULTIPLIER:
+                return high
+            value = max(value / factor, _MIN_NOISE_MULTIPLIER)
+        else:
+            low = value
+            if value >= _MAX_NOISE_MULTIPLIER:
+                return None
+            value = min(value * factor, _MAX_NOISE_MULTIPLIER)
+        factor *= factor
+    while high > low * (1 + tolerance):
+        middle = math.sqrt(low * high)
+        if fits(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _largest(fits: Callable[[int], bool], *, start: int) -> int:
+    """Returns the largest number in [0, MAX_STEPS] that fits, where larger ones do not.
+
+    Args:
+        fits: True up to some number, False above it. 0 is taken to fit.
+        start: where to begin; the closer, the faster.
+    """
+    low, high = 0, MAX_STEPS + 1
+    value, gap = min(max(start, 1), MAX_STEPS), max(start // 16, 1)
+    while low < value < high:
+        if fits(value):
+            low, value = value, min(value + gap, MAX_STEPS)
+        else:
+            high, value = value, max(value - gap, 0)
+        gap *= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _float32_at_least(value: float) -> float:
+    """Returns the smallest float32 number that is not below `value`, as a float."""
+    rounded = np.float32(value)
+    if float(rounded) < value:
+        rounded = np.nextafter(rounded, np.float32(math.inf))
+    return float(rounded)

@@ -1,0 +1,146 @@
+"""Epsilon of composed Gaussian mechanisms: the only file that calls an accountant.
+
+Under REPLACE_ONE a sum of clipped vectors moves by up to 2 l2_norm_clip, while a noise multiplier
+is standard deviation / l2_norm_clip. What dp_accounting does about it differs by accountant:
+`PLDAccountant` doubles the sensitivity itself, also inside a Poisson-sampled Gaussian;
+`RdpAccountant` computes a Gaussian as if neighbours were ADD_OR_REMOVE_ONE, whatever it is told, so
+the noise multiplier is halved here; and it has no bound for a Poisson-sampled Gaussian under
+REPLACE_ONE, which is refused here.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import dp_accounting
+from dp_accounting import pld, rdp
+
+from tf_lowrank_dp import _validate
+
+ACCOUNTANTS = ("pld", "rdp")
+
+_ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+_REPLACE_ONE = dp_accounting.NeighboringRelation.REPLACE_ONE
+
+# PLD rounds privacy losses up to multiples of an interval: dp_accounting's default, 1e-4, up to an
+# epsilon of about 10, and in proportion to epsilon above, where time and memory would explode.
+# Any interval gives an upper bound.
+_INTERVAL = 1e-4
+_EPSILON_OF_INTERVAL = 10.0
+_ROUGH_ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
+_MEANINGLESS_EPSILON = 1e6
+
+
+class Mechanism(NamedTuple):
+    """`count` Gaussian mechanisms, each on a Poisson sample.
+
+    Attributes:
+        sampling_rate: probability that a sample includes an example; 1 means without sampling.
+        noise_multiplier: standard deviation / l2_norm_clip, above 0.
+        count: number of mechanisms, at least 1.
+    """
+
+    sampling_rate: float
+    noise_multiplier: float
+    count: int
+
+
+@functools.lru_cache(maxsize=1024)
+def composed_epsilon(
+    mechanisms: tuple[Mechanism, ...],
+    relation: dp_accounting.NeighboringRelation,
+    delta: float,
+    accountant: str,
+) -> float:
+    """Returns an upper bound of epsilon of all mechanisms together; infinity above a million.
+
+    The result depends on the arguments alone and is cached by them.
+
+    Args:
+        mechanisms: what was released, in any order.
+        relation: ADD_OR_REMOVE_ONE or REPLACE_ONE.
+        delta: in (0, 1).
+        accountant: "pld" or "rdp".
+
+    Raises:
+        ValueError: "rdp" for Poisson-sampled mechanisms under REPLACE_ONE.
+
+    Example:
+
+    >>> relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    >>> epsilon = composed_epsilon((Mechanism(1.0, 4.0, 1),), relation, 1e-5, "pld")
+    >>> round(epsilon, 3)
+    0.926
+    """
+    if not mechanisms:
+        return 0.0
+    if accountant == "rdp":
+        return _rdp_epsilon(mechanisms, relation, delta)
+    rough = rough_epsilon(mechanisms, relation, delta)
+    if rough > _MEANINGLESS_EPSILON:
+        return math.inf
+    interval = _INTERVAL * max(1.0, rough / _EPSILON_OF_INTERVAL)
+    return float(
+        pld.PLDAccountant(relation, interval).compose(_event(mechanisms)).get_epsilon(delta)
+    )
+
+
+def rough_epsilon(
+    mechanisms: tuple[Mechanism, ...], relation: dp_accounting.NeighboringRelation, delta: float
+) -> float:
+    """Returns the order of magnitude of epsilon within milliseconds. It is no bound.
+
+    Args:
+        mechanisms: what was released, in any order.
+        relation: ADD_OR_REMOVE_ONE or REPLACE_ONE, where twice the sensitivity is computed with.
+        delta: in (0, 1).
+
+    Example:
+
+    >>> relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    >>> round(rough_epsilon((Mechanism(1.0, 4.0, 1),), relation, 1e-5), 1)
+    1.0
+    """
+    if not mechanisms:
+        return 0.0
+    if relation is _REPLACE_ONE:
+        mechanisms = _with_half_noise(mechanisms)
+    accountant = rdp.RdpAccountant(_ROUGH_ORDERS, _ADD_OR_REMOVE_ONE)
+    return float(accountant.compose(_event(mechanisms)).get_epsilon(delta))
+
+
+def _rdp_epsilon(
+    mechanisms: tuple[Mechanism, ...], relation: dp_accounting.NeighboringRelation, delta: float
+) -> float:
+    """Returns the bound by Renyi differential privacy."""
+    if relation is _REPLACE_ONE:
+        if any(mechanism.sampling_rate < 1 for mechanism in mechanisms):
+            raise _validate.error(
+                "to be 'pld' for a history with Poisson sampling and shuffled passes, which is "
+                "computed for neighbours by replacing one example",
+                "Pass accountant='pld': no bound by Renyi differential privacy is implemented.",
+                accountant="rdp",
+            )
+        mechanisms = _with_half_noise(mechanisms)
+    accountant = rdp.RdpAccountant(neighboring_relation=_ADD_OR_REMOVE_ONE)
+    return float(accountant.compose(_event(mechanisms)).get_epsilon(delta))
+
+
+def _with_half_noise(mechanisms: tuple[Mechanism, ...]) -> tuple[Mechanism, ...]:
+    """Returns the mechanisms with noise relative to a sensitivity of 2 l2_norm_clip."""
+    return tuple(m._replace(noise_multiplier=m.noise_multiplier / 2) for m in mechanisms)
+
+
+def _event(mechanisms: tuple[Mechanism, ...]) -> dp_accounting.DpEvent:
+    """Returns the composition of all mechanisms."""
+    return dp_accounting.ComposedDpEvent([_self_composed(m) for m in mechanisms])
+
+
+def _self_composed(mechanism: Mechanism) -> dp_accounting.DpEvent:
+    """Returns the event of one group of equal mechanisms."""
+    event = dp_accounting.GaussianDpEvent(mechanism.noise_multiplier)
+    if mechanism.sampling_rate < 1:
+        event = dp_accounting.PoissonSampledDpEvent(mechanism.sampling_rate, event)
+    return dp_accounting.SelfComposedDpEvent(event, mechanism.count)

@@ -1,0 +1,425 @@
+"""What was released about the training data, and the epsilon of all of it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import math
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+import dp_accounting
+
+from tf_lowrank_dp import _validate
+from tf_lowrank_dp.accounting import composition
+from tf_lowrank_dp.accounting.sampling import Sampling
+
+_FORMAT = "tf_lowrank_dp.privacy_ledger"
+_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerEntry:
+    """One training run: `steps` releases with the same noise and the same sampling, in a row.
+
+    Attributes:
+        sampling: how the batches were drawn.
+        noise_multiplier: standard deviation / l2_norm_clip of the whole release of a step, at
+            least 0. Zero means no noise and thus no privacy.
+        steps: number of releases so far, at least 0.
+        mechanism: name of the algorithm, for reports.
+        l2_norm_clip: the clip norm, for reports. Epsilon does not depend on it.
+        entry_id: identifies the run, so that merging ledgers does not count it twice. A new run
+            needs a new id, also one that continues a copied or a reloaded model.
+
+    Example:
+
+    >>> sampling = Sampling.poisson(num_examples=60_000, batch_size=600)
+    >>> LedgerEntry(sampling, noise_multiplier=1.1, steps=100).mechanism
+    'DP-SGD'
+    """
+
+    sampling: Sampling
+    noise_multiplier: float
+    steps: int = 0
+    mechanism: str = "DP-SGD"
+    l2_norm_clip: float | None = None
+    entry_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sampling, Sampling):
+            raise _validate.error(
+                "to be a `Sampling`",
+                "Make one with `Sampling.poisson` or `Sampling.shuffle`.",
+                sampling=self.sampling,
+            )
+        noise_multiplier = _validate.non_negative(noise_multiplier=self.noise_multiplier)
+        object.__setattr__(self, "noise_multiplier", noise_multiplier)
+        object.__setattr__(self, "steps", _validate.integer_at_least(0, steps=self.steps))
+        if self.l2_norm_clip is not None:
+            l2_norm_clip = _validate.positive_or_infinite(l2_norm_clip=self.l2_norm_clip)
+            object.__setattr__(self, "l2_norm_clip", l2_norm_clip)
+            if math.isinf(l2_norm_clip) and noise_multiplier > 0:
+                raise _validate.error(
+                    "to be finite, because it is multiplied by a noise multiplier above 0",
+                    "Pass a finite clip norm, or noise_multiplier=0.",
+                    l2_norm_clip=l2_norm_clip,
+                )
+        for name in ("mechanism", "entry_id"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise _validate.error("to be a non-empty string", "Pass a name.", **{name: value})
+
+    @property
+    def is_released(self) -> bool:
+        """Whether there is a release that epsilon has to count."""
+        return self.steps > 0
+
+
+class PrivacyLedger:
+    """The releases that a model depends on. Entries can be added and can grow, nothing else.
+
+    Formal guarantees:
+        * No method removes an entry or lowers its steps.
+        * `merge` never reports less than either ledger.
+        * `epsilon` is an upper bound of the privacy loss of all entries together, adaptive choices
+          included, and never falls when steps or entries are added.
+        * If any entry with steps is for neighbours by replacing one example, the whole history is
+          computed for them.
+        * An unknown prior spend stays unknown.
+
+    Args:
+        entries: the entries to begin with.
+        prior_spend_unknown: whether the model may have been trained on the data in ways that are
+            not recorded.
+
+    Example:
+
+    >>> ledger = PrivacyLedger()
+    >>> sampling = Sampling.poisson(num_examples=60_000, batch_size=600)
+    >>> run = ledger.append(LedgerEntry(sampling, noise_multiplier=1.1))
+    >>> ledger.update_steps(run, 100)
+    >>> ledger.num_steps
+    100
+    >>> round(ledger.epsilon(1e-5), 2)
+    0.55
+    """
+
+    def __init__(
+        self, entries: Iterable[LedgerEntry] = (), *, prior_spend_unknown: bool = False
+    ) -> None:
+        self._entries: dict[str, LedgerEntry] = {}
+        self._prior_spend_unknown = bool(prior_spend_unknown)
+        for entry in entries:
+            self.append(entry)
+
+    @property
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """The entries in the order in which they were added."""
+        return tuple(self._entries.values())
+
+    @property
+    def num_steps(self) -> int:
+        """The number of releases of all entries."""
+        return sum(entry.steps for entry in self.entries)
+
+    @property
+    def prior_spend_unknown(self) -> bool:
+        """Whether there may be releases that are not recorded. Once True, it stays True."""
+        return self._prior_spend_unknown
+
+    @property
+    def neighboring_relation(self) -> dp_accounting.NeighboringRelation:
+        """REPLACE_ONE if any entry with steps needs it, else ADD_OR_REMOVE_ONE."""
+        return neighboring_relation(self.entries)
+
+    def append(self, entry: LedgerEntry) -> str:
+        """Adds an entry and returns its id. An entry that is known keeps the larger steps.
+
+        Args:
+            entry: a run, with 0 or more steps.
+
+        Raises:
+            ValueError: The ledger holds a different run under the same id.
+
+        Example:
+
+        >>> entry = LedgerEntry(Sampling.poisson(10, 2), noise_multiplier=1.0, entry_id="a")
+        >>> PrivacyLedger().append(entry)
+        'a'
+        """
+        known = self._entries.get(entry.entry_id)
+        if known is None:
+            self._entries[entry.entry_id] = entry
+        elif dataclasses.replace(known, steps=entry.steps) == entry:
+            self.update_steps(entry.entry_id, entry.steps)
+        else:
+            raise _validate.error(
+                f"to identify one run, here {known}",
+                "Give a run with other parameters a new id.",
+                entry=entry,
+            )
+        return entry.entry_id
+
+    def update_steps(self, entry_id: str, steps: int) -> None:
+        """Sets the steps of an entry to `steps`, unless it already has more.
+
+        Args:
+            entry_id: what `append` returned.
+            steps: number of releases of this run so far, in total.
+
+        Raises:
+            ValueError: `steps` is no integer of at least 0.
+            KeyError: There is no such entry.
+
+        Example:
+
+        >>> entry = LedgerEntry(Sampling.poisson(10, 2), noise_multiplier=1.0, steps=5)
+        >>> ledger = PrivacyLedger([entry])
+        >>> ledger.update_steps(entry.entry_id, 3)
+        >>> ledger.num_steps
+        5
+        """
+        steps = _validate.integer_at_least(0, steps=steps)
+        if entry_id not in self._entries:
+            raise KeyError(
+                f"Expected `entry_id` of an entry of this ledger. Received: entry_id={entry_id!r}. "
+                "Call `append` first."
+            )
+        entry = self._entries[entry_id]
+        self._entries[entry_id] = dataclasses.replace(entry, steps=max(entry.steps, steps))
+
+    def mark_prior_spend_unknown(self) -> None:
+        """States that there may be releases that are not recorded. It cannot be taken back."""
+        self._prior_spend_unknown = True
+
+    def merge(self, other: PrivacyLedger) -> None:
+        """Adds what `other` holds: the union of the entries, each with the larger steps.
+
+        Args:
+            other: a ledger of the same model, such as one from a checkpoint.
+
+        Raises:
+            ValueError: Both hold different runs under one id. Nothing is changed then.
+
+        Example:
+
+        >>> ledger, entry = PrivacyLedger(), LedgerEntry(Sampling.poisson(10, 2), 1.0, steps=5)
+        >>> ledger.merge(PrivacyLedger([entry]))
+        >>> ledger.merge(PrivacyLedger([entry]))
+        >>> ledger.num_steps
+        5
+        """
+        merged = PrivacyLedger(self.entries + other.entries)
+        self._entries = merged._entries
+        self._prior_spend_unknown = self._prior_spend_unknown or other._prior_spend_unknown
+
+    def epsilon(
+        self, delta: float, *, accountant: str = "pld", extra: Iterable[LedgerEntry] = ()
+    ) -> float:
+        """Returns an upper bound of epsilon at `delta` of all entries together.
+
+        Args:
+            delta: in (0, 1), should be below 1 / number of examples.
+            accountant: "pld" (privacy loss distributions, tight, up to seconds) or "rdp" (Renyi
+                differential privacy, looser, milliseconds).
+            extra: planned runs that are counted as well. The steps of one that continues a recorded
+                run (the same id) are added to it.
+
+        Returns:
+            Epsilon: 0 without any step, infinity if there are steps without noise or if it exceeds
+            a million. An unknown prior spend is not part of it.
+
+        Raises:
+            ValueError: An argument is out of its range, or "rdp" for a history in which Poisson
+                sampling and shuffled passes are mixed.
+
+        Example:
+
+        >>> entry = LedgerEntry(Sampling.shuffle(10, 6), noise_multiplier=8.0, steps=6)
+        >>> round(PrivacyLedger().epsilon(1e-5, extra=[entry]), 2)
+        0.93
+        """
+        delta = _validate.below_one(delta=delta)
+        accountant = _validate.one_of(composition.ACCOUNTANTS, accountant=accountant)
+        entries = self._with(extra)
+        if any(entry.noise_multiplier == 0 for entry in entries):
+            return math.inf
+        mechanisms = mechanisms_of(entries)
+        return composition.composed_epsilon(
+            mechanisms, neighboring_relation(entries), delta, accountant
+        )
+
+    def rough_epsilon(self, delta: float, *, extra: Iterable[LedgerEntry] = ()) -> float:
+        """Returns the order of magnitude of `epsilon` within milliseconds. It is no bound.
+
+        Args:
+            delta: as in `epsilon`.
+            extra: as in `epsilon`.
+
+        Example:
+
+        >>> PrivacyLedger().rough_epsilon(1e-5)
+        0.0
+        """
+        entries = self._with(extra)
+        if any(entry.noise_multiplier == 0 for entry in entries):
+            return math.inf
+        mechanisms = mechanisms_of(entries)
+        return composition.rough_epsilon(mechanisms, neighboring_relation(entries), delta)
+
+    def to_json(self) -> str:
+        """Returns the ledger as text for `from_json`.
+
+        Example:
+
+        >>> PrivacyLedger.from_json(PrivacyLedger().to_json()) == PrivacyLedger()
+        True
+        """
+        return json.dumps(
+            {
+                "format": _FORMAT,
+                "version": _VERSION,
+                "prior_spend_unknown": self._prior_spend_unknown,
+                "entries": [_entry_to_dict(entry) for entry in self.entries],
+            },
+            allow_nan=False,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> PrivacyLedger:
+        """Returns the ledger that `to_json` wrote.
+
+        Args:
+            text: the text.
+
+        Raises:
+            ValueError: The text is no ledger, is damaged, or comes from a later version.
+
+        Example:
+
+        >>> PrivacyLedger.from_json("{")
+        Traceback (most recent call last):
+            ...
+        ValueError: Expected the text of a privacy ledger. Received: text that is no JSON. \
+Restore it from a backup; without it the prior spend is unknown.
+        """
+        try:
+            content = json.loads(text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise _corrupted("text that is no JSON") from error
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            raise _corrupted("JSON that is no ledger")
+        if content.get("version") != _VERSION:
+            raise ValueError(
+                f"Expected a privacy ledger of version {_VERSION}. "
+                f"Received: version={content.get('version')!r}. Upgrade tf_lowrank_dp."
+            )
+        unknown, entries = content.get("prior_spend_unknown"), content.get("entries")
+        if not isinstance(unknown, bool) or not isinstance(entries, list):
+            raise _corrupted("a ledger without entries or flag")
+        try:
+            loaded = [_entry_from_dict(entry) for entry in entries]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise _corrupted(f"a damaged entry ({error})") from error
+        if len({entry.entry_id for entry in loaded}) < len(loaded):
+            raise _corrupted("two entries of one id")
+        return cls(loaded, prior_spend_unknown=unknown)
+
+    def __eq__(self, other: object) -> bool:
+        """Ledgers are equal if they hold the same entries, in any order, and the same flag."""
+        if not isinstance(other, PrivacyLedger):
+            return NotImplemented
+        return (self._entries, self._prior_spend_unknown) == (
+            other._entries,
+            other._prior_spend_unknown,
+        )
+
+    def __repr__(self) -> str:
+        unknown = ", prior spend unknown" if self._prior_spend_unknown else ""
+        return f"<PrivacyLedger: {len(self._entries)} entries, {self.num_steps} steps{unknown}>"
+
+    def _with(self, extra: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
+        """Returns the entries with steps, after those of `extra` were added to them."""
+        entries = dict(self._entries)
+        for entry in extra:
+            known = entries.get(entry.entry_id)
+            if known is None:
+                entries[entry.entry_id] = entry
+                continue
+            if dataclasses.replace(known, steps=entry.steps) != entry:
+                raise _validate.error(
+                    f"to continue the run of the same id, {known}",
+                    "Give a run with other parameters a new id.",
+                    extra=entry,
+                )
+            entries[entry.entry_id] = dataclasses.replace(entry, steps=known.steps + entry.steps)
+        return tuple(entry for entry in entries.values() if entry.is_released)
+
+
+def neighboring_relation(entries: Iterable[LedgerEntry]) -> dp_accounting.NeighboringRelation:
+    """Returns the relation for a whole history: REPLACE_ONE if any entry with steps needs it.
+
+    Args:
+        entries: the history.
+
+    Example:
+
+    >>> entry = LedgerEntry(Sampling.shuffle(10, 6), noise_multiplier=8.0, steps=6)
+    >>> neighboring_relation([entry]).name
+    'REPLACE_ONE'
+    """
+    relations = {entry.sampling.neighboring_relation for entry in entries if entry.is_released}
+    if dp_accounting.NeighboringRelation.REPLACE_ONE in relations:
+        return dp_accounting.NeighboringRelation.REPLACE_ONE
+    return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+
+def mechanisms_of(entries: Iterable[LedgerEntry]) -> tuple[composition.Mechanism, ...]:
+    """Returns what was released, equal mechanisms together, in an order that is always the same.
+
+    Args:
+        entries: runs with noise.
+
+    Example:
+
+    >>> entry = LedgerEntry(Sampling.shuffle(10, 6), noise_multiplier=8.0, steps=7)
+    >>> mechanisms_of([entry])
+    (Mechanism(sampling_rate=1.0, noise_multiplier=8.0, count=2),)
+    """
+    counts: collections.Counter[tuple[float, float]] = collections.Counter()
+    for entry in entries:
+        rate = entry.sampling.sampling_rate if entry.sampling.kind == "poisson" else 1.0
+        counts[rate, entry.noise_multiplier] += entry.sampling.passes(entry.steps)
+    return tuple(
+        composition.Mechanism(rate, noise_multiplier, count)
+        for (rate, noise_multiplier), count in sorted(counts.items())
+        if count
+    )
+
+
+def _entry_to_dict(entry: LedgerEntry) -> dict[str, Any]:
+    """Returns the entry as JSON values; an infinite clip norm becomes the text "inf"."""
+    content = dataclasses.asdict(entry)
+    if content["l2_norm_clip"] == math.inf:
+        content["l2_norm_clip"] = "inf"
+    return content
+
+
+def _entry_from_dict(content: dict[str, Any]) -> LedgerEntry:
+    """Returns the entry that `_entry_to_dict` wrote."""
+    content = {field.name: content[field.name] for field in dataclasses.fields(LedgerEntry)}
+    if content["l2_norm_clip"] == "inf":
+        content["l2_norm_clip"] = math.inf
+    content["sampling"] = Sampling(**content["sampling"])
+    return LedgerEntry(**content)
+
+
+def _corrupted(what: str) -> ValueError:
+    """Returns the error of a text that is no ledger."""
+    return ValueError(
+        f"Expected the text of a privacy ledger. Received: {what}. "
+        "Restore it from a backup; without it the prior spend is unknown."
+    )

@@ -1,0 +1,183 @@
+"""The privacy guarantee as text, with what it assumes and what it does not cover."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable
+
+import dp_accounting
+
+from tf_lowrank_dp import _validate
+from tf_lowrank_dp.accounting.ledger import LedgerEntry, PrivacyLedger, neighboring_relation
+from tf_lowrank_dp.accounting.sampling import Sampling
+
+_WIDTH = 100
+_MAX_ENTRIES = 8
+
+_RELATIONS = {
+    dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE: "adding or removing one example",
+    dp_accounting.NeighboringRelation.REPLACE_ONE: "replacing one example",
+}
+_ACCOUNTANTS = {
+    "pld": "privacy loss distributions (PLD), rounded up",
+    "rdp": "Renyi differential privacy (RDP)",
+}
+_ASSUMPTIONS = (
+    "Batches were drawn as stated, and the number of examples is public.",
+    "It protects single examples, not users who contributed several of them.",
+    "Not covered: metrics and losses printed during training, and the choice of hyperparameters.",
+    "Out of scope: the random generator is not cryptographic, and attacks on floating-point noise.",
+)
+
+
+def statement(
+    ledger: PrivacyLedger,
+    delta: float,
+    *,
+    accountant: str = "pld",
+    num_examples: int | None = None,
+    planned: Iterable[LedgerEntry] | LedgerEntry | None = None,
+    not_private_reasons: Iterable[str] = (),
+) -> str:
+    """Returns the privacy guarantee of a ledger as text of at most about 30 lines.
+
+    The same arguments give the same text.
+
+    Args:
+        ledger: what was released.
+        delta: in (0, 1).
+        accountant: "pld" or "rdp".
+        num_examples: number of examples, by default the smallest one of the entries.
+        planned: runs that are not part of the ledger yet; adds a line with epsilon after them.
+        not_private_reasons: sentences that say why the guarantee does not hold, if it does not.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+
+    >>> print(statement(PrivacyLedger(), 1e-5).splitlines()[0])
+    Nothing was released: epsilon = 0 at delta = 1e-05.
+    """
+    delta = _validate.below_one(delta=delta)
+    accountant = _validate.one_of(tuple(_ACCOUNTANTS), accountant=accountant)
+    planned = _as_tuple(planned)
+    if num_examples is not None:
+        num_examples = _validate.integer_at_least(1, num_examples=num_examples)
+    reasons = tuple(not_private_reasons)
+    spent = ledger.epsilon(delta, accountant=accountant)
+    lines = [_headline(ledger, spent, delta, reasons)]
+    if planned:
+        after = ledger.epsilon(delta, accountant=accountant, extra=planned)
+        lines.append(f"After the planned steps: epsilon = {_number_up(after)}.")
+    lines += _warnings(ledger, planned, delta, num_examples, spent, reasons)
+    lines += _entry_lines("Released", ledger.entries)
+    lines += _entry_lines("Planned", planned)
+    relation = neighboring_relation(ledger.entries + planned)
+    lines += [
+        f"Neighbouring data sets differ by {_RELATIONS[relation]} ({relation.name}).",
+        f"Accountant: {_ACCOUNTANTS[accountant]}.",
+        "The guarantee holds for the trained weights under these assumptions:",
+        *(f"  - {assumption}" for assumption in _ASSUMPTIONS),
+    ]
+    return "\n".join(_wrapped(line) for line in lines)
+
+
+def _headline(ledger: PrivacyLedger, epsilon: float, delta: float, reasons: tuple[str, ...]) -> str:
+    """Returns the first line: the guarantee, or that there is none."""
+    if reasons or math.isinf(epsilon):
+        return f"NOT PRIVATE: no guarantee can be given (recorded epsilon = {_number_up(epsilon)})."
+    if not ledger.num_steps:
+        return f"Nothing was released: epsilon = 0 at delta = {delta:g}."
+    return (
+        f"({_number_up(epsilon)}, {delta:g})-differentially private: "
+        f"epsilon = {_number_up(epsilon)} at delta = {delta:g}."
+    )
+
+
+def _warnings(
+    ledger: PrivacyLedger,
+    planned: tuple[LedgerEntry, ...],
+    delta: float,
+    num_examples: int | None,
+    epsilon: float,
+    reasons: tuple[str, ...],
+) -> list[str]:
+    """Returns what makes the guarantee weaker than it looks, or void."""
+    entries = ledger.entries + planned
+    warnings = [f"Not private: {reason}" for reason in reasons]
+    without_noise = any(e.noise_multiplier == 0 and e.is_released for e in ledger.entries)
+    if without_noise:
+        warnings.append("Not private: there are steps without noise, so epsilon is infinite.")
+    elif math.isinf(epsilon):
+        warnings.append("Not private: there is so little noise that epsilon is beyond any use.")
+    if any(e.noise_multiplier == 0 and e.is_released for e in planned):
+        warnings.append("Warning: planned steps without noise will make epsilon infinite.")
+    if ledger.prior_spend_unknown:
+        warnings.append(
+            "Warning: prior spend unknown. The weights may depend on the data through training "
+            "that is not recorded here, which epsilon does not include."
+        )
+    sizes = [e.sampling.num_examples for e in entries if e.sampling.num_examples is not None]
+    size = num_examples if num_examples is not None else min(sizes, default=None)
+    if size is None:
+        warnings.append("Note: the number of examples is not known; delta should be below 1 / it.")
+    elif delta * size >= 1:
+        warnings.append(
+            f"Warning: delta = {delta:g} is not below 1 / number of examples = {1 / size:g}, so "
+            "that publishing an example at random would satisfy it. Choose a smaller delta."
+        )
+    return warnings
+
+
+def _entry_lines(title: str, entries: tuple[LedgerEntry, ...]) -> list[str]:
+    """Returns a line for each entry, and one for those that are too many to list."""
+    shown = entries[-_MAX_ENTRIES:]
+    lines = [_entry_line(entry) for entry in shown]
+    if len(entries) > len(shown):
+        hidden = entries[: -len(shown)]
+        steps = sum(entry.steps for entry in hidden)
+        lines.insert(0, f"  - {len(hidden)} earlier entries with {steps} steps")
+    return [f"{title}:", *lines] if lines else []
+
+
+def _entry_line(entry: LedgerEntry) -> str:
+    """Returns the parameters of one run."""
+    clip = "" if entry.l2_norm_clip is None else f", l2_norm_clip = {entry.l2_norm_clip:g}"
+    return (
+        f"  - {entry.mechanism}: {entry.steps} steps, noise_multiplier (sigma) = "
+        f"{entry.noise_multiplier:g}{clip}, {_sampling_text(entry.sampling)}"
+    )
+
+
+def _sampling_text(sampling: Sampling) -> str:
+    """Returns how the batches were drawn."""
+    size = f"expected batch size {sampling.batch_size}"
+    examples = "" if sampling.num_examples is None else f" of {sampling.num_examples} examples"
+    if sampling.kind == "poisson":
+        return f"Poisson sampling at rate {sampling.sampling_rate:g}, {size}{examples}"
+    return (
+        f"shuffled passes of {sampling.steps_per_pass} steps without amplification, "
+        f"{size}{examples}"
+    )
+
+
+def _number_up(epsilon: float) -> str:
+    """Returns epsilon with up to four decimals, rounded up, so that the text promises no more."""
+    if math.isinf(epsilon):
+        return "infinity"
+    return f"{math.ceil(epsilon * 10_000) / 10_000:.4f}"
+
+
+def _wrapped(line: str) -> str:
+    """Returns the line broken at the width of the text; continuations of a list are indented."""
+    indent = "    " if line.startswith("  - ") else ""
+    return textwrap.fill(line, _WIDTH, subsequent_indent=indent, break_long_words=False)
+
+
+def _as_tuple(planned: Iterable[LedgerEntry] | LedgerEntry | None) -> tuple[LedgerEntry, ...]:
+    """Returns the planned runs, of which there may be one or none."""
+    if planned is None:
+        return ()
+    return (planned,) if isinstance(planned, LedgerEntry) else tuple(planned)

@@ -1,0 +1,55 @@
+"""How each variable's per-example gradient is obtained."""
+
+from __future__ import annotations
+
+import keras
+
+from tf_lowrank_dp.layers.fallback import own_variables
+from tf_lowrank_dp.layers.registry import captured_layers
+
+
+def explain(model: keras.Model) -> str:
+    """A table: layer, variable, shape, how its per-example gradient is computed, at what cost.
+
+    Args:
+        model: a built Keras model.
+
+    Returns:
+        The table as text, one line for each trainable variable, then what is frozen.
+
+    Example:
+
+    >>> import keras, tf_lowrank_dp as tfdp
+    >>> print(tfdp.explain(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="d")])))
+    layer  variable  shape   parameters  how              cost
+    d      kernel    (4, 2)  8           outer product    as the kernel gradient
+    d      bias      (2,)    2           sum of positions  as the bias gradient
+    10 parameters are trained, 0 are frozen.
+    """
+    rows = [("layer", "variable", "shape", "parameters", "how", "cost")]
+    for layer, capture in captured_layers(model):
+        for variable in own_variables(layer):
+            how, cost = _method(capture, variable)
+            name = variable.path.rpartition("/")[2]
+            size = str(int(keras.ops.size(variable)))
+            rows.append((layer.name, name, str(tuple(variable.shape)), size, how, cost))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    trained = sum(int(keras.ops.size(v)) for v in model.trainable_variables)
+    frozen = sum(int(keras.ops.size(v)) for v in model.non_trainable_variables)
+    lines.append(f"{trained:,} parameters are trained, {frozen:,} are frozen.")
+    return "\n".join(lines)
+
+
+def _method(capture: type, variable) -> tuple[str, str]:
+    name = variable.path.rpartition("/")[2]
+    if capture.__module__.endswith("layers.fallback"):
+        return "fallback", "the layer once more, one example at a time"
+    if name == "embeddings":
+        return "rows looked up", "positions squared times width"
+    if "kernel" in name:
+        return "outer product", "as the kernel gradient"
+    return "sum of positions", "as the bias gradient"

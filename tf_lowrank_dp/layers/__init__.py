@@ -1,0 +1,39 @@
+"""Stage 1: Keras layers that can show a private step what it needs for per-example gradients.
+
+The classes are ordinary Keras layers and may be used directly to build models; a private step
+also finds the stock Keras layers by itself, so using them is never necessary.
+"""
+
+from tf_lowrank_dp.layers.convolution import (
+    Conv1D,
+    Conv2D,
+    Conv3D,
+    DepthwiseConv1D,
+    DepthwiseConv2D,
+)
+from tf_lowrank_dp.layers.dense import Dense
+from tf_lowrank_dp.layers.einsum_dense import EinsumDense
+from tf_lowrank_dp.layers.embedding import Embedding
+from tf_lowrank_dp.layers.normalization import (
+    GroupNormalization,
+    LayerNormalization,
+    RMSNormalization,
+)
+from tf_lowrank_dp.layers.registry import register_capture
+from tf_lowrank_dp.layers.units import register_fallback
+
+__all__ = [
+    "Conv1D",
+    "Conv2D",
+    "Conv3D",
+    "Dense",
+    "DepthwiseConv1D",
+    "DepthwiseConv2D",
+    "EinsumDense",
+    "Embedding",
+    "GroupNormalization",
+    "LayerNormalization",
+    "RMSNormalization",
+    "register_capture",
+    "register_fallback",
+]

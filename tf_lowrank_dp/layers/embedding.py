@@ -1,0 +1,34 @@
+"""Capture for `keras.layers.Embedding`."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp.layers.recorder import current_recorder
+from tf_lowrank_dp.layers.registry import register_capture
+from tf_lowrank_dp.per_example.lookup import Lookup
+from tf_lowrank_dp.per_example.positions import positions
+
+
+@register_capture(keras.layers.Embedding)
+class Embedding(keras.layers.Embedding):
+    """`keras.layers.Embedding` whose per-example gradients are sums of the rows looked up."""
+
+    def call(self, inputs):
+        outputs = super().call(inputs)
+        recorder = current_recorder()
+        if recorder is None:
+            return outputs
+        ids = tf.cast(inputs, tf.int64 if inputs.dtype == tf.int64 else tf.int32)
+
+        def gradient(d):
+            flat = positions(ids[..., None])[..., 0]
+            return Lookup(flat, tf.reshape(d, [-1, *_known(flat), d.shape[-1]]), self.input_dim)
+
+        (outputs,) = recorder.watch(self.name, [outputs], [(self._embeddings, gradient)])
+        return outputs
+
+
+def _known(ids) -> list:
+    return [ids.shape[1] if ids.shape[1] is not None else tf.shape(ids)[1]]

@@ -1,0 +1,117 @@
+"""The fallback: any other layer with weights, differentiated one example at a time.
+
+From the layer's captured inputs and output gradient, `tf.vectorized_map` takes the vector-Jacobian
+product of a batch of one for each example.  It is exact for every layer that treats
+examples independently, costs a second forward pass of this layer and holds its per-example
+gradients.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.layers.recorder import current_recorder, paused
+from tf_lowrank_dp.layers.units import is_unit
+from tf_lowrank_dp.per_example.materialized import Materialized
+
+
+@functools.cache
+def fallback_class(layer_class: type) -> type:
+    """A subclass of `layer_class` that records its calls as a whole.
+
+    It exists only while a step is traced (see `registry.capturing`) and is never saved.
+    """
+
+    class Fallback(layer_class):
+        def call(self, *args, **kwargs):
+            recorder = current_recorder()
+            if recorder is None:
+                return super().call(*args, **kwargs)
+            with paused() if is_unit(self) else contextlib.nullcontext():
+                outputs = super().call(*args, **kwargs)
+            flat = keras.tree.flatten(outputs)
+            tensors = [n for n, leaf in enumerate(flat) if _is_floating(leaf)]
+            variables = own_variables(self)
+            vjp = _VectorJacobian(super().call, variables, args, kwargs, tensors, self.name)
+            builders = [
+                (variable, functools.partial(vjp, index)) for index, variable in enumerate(variables)
+            ]
+            watched = recorder.watch(self.name, [flat[n] for n in tensors], builders)
+            for n, tensor in zip(tensors, watched, strict=True):
+                flat[n] = tensor
+            return keras.tree.pack_sequence_as(outputs, flat)
+
+    Fallback.__name__ = Fallback.__qualname__ = layer_class.__name__
+    return Fallback
+
+
+def own_variables(layer: keras.layers.Layer) -> list:
+    """Trainable variables that belong to `layer` and to none of its captured children."""
+    if is_unit(layer):
+        return list(layer.trainable_variables)
+    children = layer._flatten_layers(include_self=False)
+    nested = {id(v) for child in children for v in child.trainable_variables}
+    return [v for v in layer.trainable_variables if id(v) not in nested]
+
+
+class _VectorJacobian:
+    """Per-example products of output gradients with a layer's Jacobian, computed once."""
+
+    def __init__(self, call, variables, args, kwargs, tensors, name):
+        self._call, self._variables, self._tensors = call, variables, tensors
+        self._arguments, self._name = (args, kwargs), name
+        self._gradients = None
+
+    def __call__(self, index: int, *output_gradients) -> Materialized:
+        if self._gradients is None:
+            self._gradients = self._compute(output_gradients)
+        return Materialized(self._gradients[index])
+
+    def _compute(self, output_gradients):
+        flat = keras.tree.flatten(self._arguments)
+        batched = [n for n, leaf in enumerate(flat) if _has_examples(leaf, output_gradients[0])]
+        values = [tf.convert_to_tensor(v) for v in self._variables]
+
+        def one_example(slices):
+            leaves = list(flat)
+            for n, leaf in zip(batched, slices[0], strict=True):
+                leaves[n] = leaf[None]
+            args, kwargs = keras.tree.pack_sequence_as(self._arguments, leaves)
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(values)
+                mapping = list(zip(self._variables, values, strict=True))
+                with paused(), keras.StatelessScope(state_mapping=mapping) as scope:
+                    outputs = self._call(*args, **kwargs)
+                if scope.state_mapping.keys() - {id(v) for v in self._variables}:
+                    raise UnsupportedModelError(
+                        f"Expected layer '{self._name}' to compute its output from its inputs and "
+                        "weights alone. Received: a layer without a capture of its own that "
+                        "draws random numbers or changes state in its forward pass, so that its "
+                        "per-example gradients cannot be recomputed. Move the dropout or "
+                        "state into a layer of its own, or set the rate to 0."
+                    )
+                outputs = keras.tree.flatten(outputs)
+                outputs = [outputs[n] for n in self._tensors]
+            upstream = [d[None] for d in slices[1]]
+            return tape.gradient(
+                outputs, values, output_gradients=upstream, unconnected_gradients="zero"
+            )
+
+        slices = ([flat[n] for n in batched], list(output_gradients))
+        return tf.vectorized_map(one_example, slices)
+
+
+def _is_floating(leaf) -> bool:
+    return tf.is_tensor(leaf) and leaf.dtype.is_floating
+
+
+def _has_examples(leaf, d) -> bool:
+    """Whether a tensor argument has the example axis: all but scalars and broadcast rows of one."""
+    if not tf.is_tensor(leaf) or leaf.shape.rank == 0:
+        return False
+    return leaf.shape[0] != 1 or d.shape[0] == 1

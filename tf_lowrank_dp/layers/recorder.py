@@ -1,0 +1,117 @@
+"""The recorder: what a private step remembers of a forward pass.
+
+While a recorder is active, each capture layer hands it the tensor whose gradient it needs (its
+pre-activation) together with functions that turn this gradient into the per-example gradients of
+the layer's variables.  One ``tape.gradient`` over the recorded tensors then replaces the kernel
+gradients of ordinary training.  Without an active recorder capture layers are plain Keras layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+
+_ACTIVE = threading.local()
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """One recorded call of one layer.
+
+    Attributes:
+        layer: name of the layer, for messages.
+        outputs: the watched tensors, each `(b, ...)`.
+        builders: pairs of a Keras variable and a function from the gradients of the summed loss
+            with respect to `outputs` to this variable's per-example gradient.
+    """
+
+    layer: str
+    outputs: tuple[tf.Tensor, ...]
+    builders: tuple[tuple[object, Callable[..., PerExampleGradient]], ...]
+
+
+class Recorder:
+    """Collects the sites of one forward pass; use it as a context manager.
+
+    Args:
+        variables: the trainable Keras variables whose per-example gradients are wanted.
+        tape: the `tf.GradientTape` that watches the recorded tensors.
+    """
+
+    def __init__(self, variables: Sequence, tape: tf.GradientTape):
+        self._wanted = {id(variable) for variable in variables}
+        self._tape = tape
+        self._graph = _current_graph()
+        self.sites: list[Site] = []
+
+    def __enter__(self) -> Recorder:
+        _stack().append(self)
+        return self
+
+    def __exit__(self, *exc) -> None:
+        _stack().pop()
+
+    def watch(self, layer: str, outputs: Sequence[tf.Tensor], builders: Sequence) -> list:
+        """Watches `outputs` for the sake of the variables in `builders` that are trained.
+
+        Args:
+            layer: name of the layer, for messages.
+            outputs: tensors `(b, ...)`, results of the layer before its activation.
+            builders: pairs `(variable, function)`; the function takes one gradient for each
+                output and returns a `PerExampleGradient`.
+
+        Returns:
+            The tensors to continue the forward pass with.
+
+        Raises:
+            UnsupportedModelError: the layer runs inside a loop or branch of its parent, where its
+                tensors cannot be reached from outside.
+        """
+        builders = tuple(b for b in builders if id(b[0]) in self._wanted)
+        if not builders:
+            return list(outputs)
+        if _current_graph() is not self._graph:
+            raise UnsupportedModelError(
+                f"Expected layer '{layer}' to run directly in the model's forward pass. Received: "
+                "a call inside a loop or branch (tf.while_loop, tf.cond, tf.vectorized_map) of "
+                "the layer around it, from which no per-example gradient can be taken. Register "
+                "the surrounding layer's class with tf_lowrank_dp.layers.register_fallback, so "
+                "that it is differentiated as a whole."
+            )
+        outputs = [tf.identity(output) for output in outputs]
+        for output in outputs:
+            self._tape.watch(output)
+        self.sites.append(Site(layer, tuple(outputs), builders))
+        return outputs
+
+
+def current_recorder() -> Recorder | None:
+    """The innermost active recorder of this thread, or None."""
+    stack = _stack()
+    return stack[-1] if stack else None
+
+
+class paused:
+    """Context in which no recorder is active (a layer is called again for its own Jacobian)."""
+
+    def __enter__(self) -> None:
+        _stack().append(None)
+
+    def __exit__(self, *exc) -> None:
+        _stack().pop()
+
+
+def _stack() -> list:
+    if not hasattr(_ACTIVE, "stack"):
+        _ACTIVE.stack = []
+    return _ACTIVE.stack
+
+
+def _current_graph():
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()

@@ -1,0 +1,26 @@
+"""Layers that are differentiated as a whole, together with their children."""
+
+from __future__ import annotations
+
+import keras
+
+_UNITS: set[type] = set()
+
+
+def register_fallback(layer_class: type) -> type:
+    """Has layers of this class, and subclasses, differentiated as a whole with their children.
+
+    For layers that call their children inside a loop or branch, where they cannot be captured one
+    by one (recurrent layers, `TimeDistributed`).  Returns the class: usable as a decorator.
+    """
+    _UNITS.add(layer_class)
+    return layer_class
+
+
+def is_unit(layer: keras.layers.Layer) -> bool:
+    """Whether the fallback treats the layer and its children as one."""
+    return isinstance(layer, tuple(_UNITS))
+
+
+for _layer_class in (keras.layers.RNN, keras.layers.TimeDistributed):
+    register_fallback(_layer_class)

@@ -1,0 +1,1 @@
+"""Stage 4: clipping, noise and their composition, the only door from private to public."""

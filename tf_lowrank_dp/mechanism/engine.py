@@ -1,0 +1,100 @@
+"""One logical batch through the pipeline: capture, project, clip, sum, noise, lift."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
+from tf_lowrank_dp.mechanism.noise import NoiseGenerator
+from tf_lowrank_dp.per_example.backward import METHODS, Forward
+from tf_lowrank_dp.release.space import ReleaseSpace
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivateGradients:
+    """The private gradient of a logical batch, for any model, loss and release space.
+
+    Attributes:
+        model: the model whose trainable variables are differentiated.
+        space: what is released.
+        mechanism: how it is released.
+        noise: the generator of the noise.
+        expected_batch_size: public constant by which the noisy sum is divided, whatever was drawn.
+        gradient_method: a key of `METHODS`.
+        microbatch_size: largest number of examples differentiated at once; None for all.
+        steps: `tf.Variable` int64 that counts the releases.
+    """
+
+    model: keras.Model
+    space: ReleaseSpace
+    mechanism: GaussianMechanism
+    noise: NoiseGenerator
+    expected_batch_size: float
+    gradient_method: str
+    microbatch_size: int | None
+    steps: tf.Variable
+
+    def __call__(
+        self,
+        forward: Forward,
+        batch,
+        presence: tf.Tensor,
+        on_outputs: Callable[..., None] = lambda *_: None,
+    ) -> list[tf.Tensor]:
+        """Private gradients of the mean loss, one tensor for each trainable variable.
+
+        The logical batch is one draw; microbatches split it and change no result but rounding.
+
+        Args:
+            forward: takes (part of) `batch`, calls the model and returns one loss per example,
+                `(b,)`, and anything else as nested tensors `(b, ...)`.
+            batch: nested tensors whose first axis is the example.
+            presence: float32 `(b,)`, 1 for a sampled example, 0 for padding.
+            on_outputs: called with each part of the batch, its presence, losses and other outputs
+                (metrics are updated here).
+
+        Returns:
+            `(lift(sum_b s_b u_b + noise)) / expected_batch_size`.
+        """
+        sums = self._clipped_sums(forward, batch, presence, on_outputs)
+        with tf.control_dependencies([self.steps.assign_add(1)]):
+            released = self.mechanism.release(sums, self.noise)
+        gradients = self.space.lift(released)
+        return [gradient / self.expected_batch_size for gradient in gradients]
+
+    def _clipped_sums(self, forward, batch, presence, on_outputs):
+        size = self.microbatch_size
+        if size is None or (presence.shape[0] is not None and presence.shape[0] <= size):
+            return self._part(forward, batch, presence, on_outputs)
+        count = -(-tf.shape(presence)[0] // size)
+        parts = tf.nest.map_structure(lambda t: _split(t, count, size), (batch, presence))
+        shapes = self.space.shapes
+
+        def add_part(index, totals):
+            part, present = tf.nest.map_structure(lambda t: t[index], parts)
+            sums = self._part(forward, part, present, on_outputs)
+            return index + 1, tf.nest.map_structure(tf.add, totals, sums)
+
+        zeros = [[tf.zeros(shape) for shape in block] for block in shapes]
+        _, totals = tf.while_loop(
+            lambda index, _: index < count, add_part, (0, zeros), parallel_iterations=1
+        )
+        return totals
+
+    def _part(self, forward, batch, presence, on_outputs):
+        backward = METHODS[self.gradient_method](self.model, forward, batch)
+        on_outputs(batch, presence, backward.losses, backward.outputs)
+        return self.mechanism.clipped_sums(self.space.project(backward.gradients), presence)
+
+
+def _split(tensor: tf.Tensor, count: tf.Tensor, size: int) -> tf.Tensor:
+    """`(b, ...)` as `(count, size, ...)`, filled up with absent rows."""
+    shape = tf.shape(tensor)
+    missing = tf.concat([[count * size - shape[0]], shape[1:]], 0)
+    filled = tf.concat([tensor, tf.zeros(missing, tensor.dtype)], 0)
+    parts = tf.reshape(filled, tf.concat([[count, size], shape[1:]], 0))
+    return tf.ensure_shape(parts, [None, size, *tensor.shape[1:]])

@@ -1,0 +1,192 @@
+"""Four ways to the same per-example gradients: the `gradient_method` of an optimizer.
+
+| method | backward passes | holds |
+|---|---|---|
+| bookkeeping | one | captured inputs and output gradients of every layer |
+| reweight | two (Lee & Kifer 2020, ReweightGP) | output gradients of one layer at a time |
+| vectorized | one, `tf.vectorized_map` over examples (multiLoss) | all per-example gradients |
+| loop | one an example (nxBP) | all per-example gradients |
+
+All take the same `forward` function and return the same `Backward`.  "auto" is bookkeeping.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp.layers.coverage import check_connected, check_coverage
+from tf_lowrank_dp.layers.recorder import Recorder
+from tf_lowrank_dp.layers.registry import capturing
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient, combine
+from tf_lowrank_dp.per_example.materialized import Materialized
+
+Forward = Callable[[object], tuple[tf.Tensor, object]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Backward:
+    """What a backward pass gives.
+
+    Attributes:
+        losses: float32 `(b,)`.
+        outputs: whatever else `forward` returned.
+        gradients: one `PerExampleGradient` for each trainable variable, in the model's order.
+    """
+
+    losses: tf.Tensor
+    outputs: object
+    gradients: list[PerExampleGradient]
+
+
+def bookkeeping(model: keras.Model, forward: Forward, batch) -> Backward:
+    """One backward pass for the pre-activations; sums are formed from what it leaves behind.
+
+    Args:
+        model: a built model.
+        forward: takes `batch`, calls the model and returns one loss per example, `(b,)`, and
+            anything else.
+        batch: nested tensors whose first axis is the example.
+    """
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        sites, losses, outputs = _recorded(model, forward, batch, tape)
+    output_gradients = _output_gradients(tape, losses, sites)
+    return Backward(losses, outputs, _collected(model, sites, output_gradients))
+
+
+def reweight(model: keras.Model, forward: Forward, batch) -> Backward:
+    """Two backward passes: the first for norms, the second for the sum of weighted losses."""
+    with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
+        sites, losses, outputs = _recorded(model, forward, batch, tape)
+    norms = _collected(model, sites, _output_gradients(tape, losses, sites))
+
+    weighted = {}
+
+    def second_pass(weights: tf.Tensor) -> list[PerExampleGradient]:
+        if weights.ref() not in weighted:
+            with tape:
+                total = tf.reduce_sum(tf.math.multiply_no_nan(losses, weights))
+            gradients = _output_gradients(tape, total, sites)
+            weighted[weights.ref()] = _collected(model, sites, gradients)
+        return weighted[weights.ref()]
+
+    gradients = [_Reweighted(norm, second_pass, index) for index, norm in enumerate(norms)]
+    return Backward(losses, outputs, gradients)
+
+
+def vectorized(model: keras.Model, forward: Forward, batch) -> Backward:
+    """`tf.vectorized_map` of a batch-of-one gradient over the examples."""
+    return _one_by_one(model, forward, batch, tf.vectorized_map)
+
+
+def loop(model: keras.Model, forward: Forward, batch) -> Backward:
+    """A batch-of-one gradient for each example in turn: the slow reference."""
+
+    def map_in_turn(function, elements):
+        first = tf.nest.map_structure(tf.zeros_like, tf.nest.map_structure(_first, elements))
+        signature = tf.nest.map_structure(
+            lambda t: tf.TensorSpec(t.shape, t.dtype), tf.function(function)(first)
+        )
+        return tf.map_fn(function, elements, fn_output_signature=signature)
+
+    return _one_by_one(model, forward, batch, map_in_turn)
+
+
+METHODS: dict[str, Callable[..., Backward]] = {
+    "auto": bookkeeping,
+    "bookkeeping": bookkeeping,
+    "reweight": reweight,
+    "vectorized": vectorized,
+    "loop": loop,
+}
+
+
+class _Reweighted(PerExampleGradient):
+    """Norms from the first backward pass, sums from a second one over weighted losses."""
+
+    def __init__(self, first: PerExampleGradient, second_pass, index: int):
+        self._first, self._second_pass, self._index = first, second_pass, index
+
+    def squared_norms(self):
+        return self._first.squared_norms()
+
+    def squared_norm_bounds(self):
+        return self._first.squared_norm_bounds()
+
+    def weighted_sum(self, weights):
+        present = tf.cast(weights != 0.0, tf.float32)
+        return self._second_pass(weights)[self._index].weighted_sum(present)
+
+    def materialize(self):
+        return self._first.materialize()
+
+
+def _recorded(model, forward, batch, tape):
+    variables = model.trainable_variables
+    with capturing(model), Recorder(variables, tape) as recorder:
+        losses, outputs = forward(batch)
+    check_coverage(variables, recorder.sites)
+    return recorder.sites, tf.cast(losses, tf.float32), outputs
+
+
+def _output_gradients(tape, losses, sites) -> list[list[tf.Tensor]]:
+    flat = tape.gradient(losses, [output for site in sites for output in site.outputs])
+    remaining = iter(flat)
+    gradients = [[next(remaining) for _ in site.outputs] for site in sites]
+    check_connected(sites, gradients)
+    return gradients
+
+
+def _collected(model, sites, output_gradients) -> list[PerExampleGradient]:
+    """For each variable the sum over its sites."""
+    found: dict[int, list[PerExampleGradient]] = {id(v): [] for v in model.trainable_variables}
+    for site, gradients in zip(sites, output_gradients, strict=True):
+        for variable, build in site.builders:
+            found[id(variable)].append(build(*gradients))
+    return [combine(found[id(v)]) for v in model.trainable_variables]
+
+
+def _one_by_one(model, forward, batch, mapper) -> Backward:
+    """Per-example gradients from batches of one, each with its own random numbers."""
+    variables = model.trainable_variables
+    values = [tf.convert_to_tensor(v) for v in variables]
+    seeds = [g.state for layer in model._flatten_layers() for g in _seed_generators(layer)]
+    states = [tf.convert_to_tensor(seed) for seed in seeds]
+
+    def one_example(element):
+        number, example = element
+        example = tf.nest.map_structure(lambda leaf: leaf[None], example)
+        mapping = list(zip(variables, values, strict=True))
+        mapping += [(s, _offset(v, number)) for s, v in zip(seeds, states, strict=True)]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(values)
+            with keras.StatelessScope(state_mapping=mapping):
+                losses, outputs = forward(example)
+            loss = tf.cast(losses, tf.float32)[0]
+        gradients = tape.gradient(loss, values, unconnected_gradients="zero")
+        gradients = [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in gradients]
+        outputs = tf.nest.map_structure(lambda leaf: leaf[0], outputs)
+        return loss, outputs, gradients
+
+    size = tf.shape(tf.nest.flatten(batch)[0])[0]
+    losses, outputs, gradients = mapper(one_example, (tf.range(size), batch))
+    for seed in seeds:
+        seed.assign(_offset(seed, size))
+    return Backward(losses, outputs, [Materialized(gradient) for gradient in gradients])
+
+
+def _seed_generators(layer) -> Sequence:
+    return getattr(layer, "_seed_generators", ())
+
+
+def _offset(state, number) -> tf.Tensor:
+    """A seed generator's state `number` examples further on."""
+    state = tf.convert_to_tensor(state)
+    return state + tf.stack([tf.zeros([], state.dtype), tf.cast(number, state.dtype)])
+
+
+def _first(leaf):
+    return tf.zeros(leaf.shape[1:], leaf.dtype) if leaf.shape[1:].is_fully_defined() else leaf[0]

@@ -1,0 +1,51 @@
+"""Per-example gradients of embedding tables: rows looked up, never `(b, vocabulary, o)`."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, zero_absent
+
+
+class Lookup(PerExampleGradient):
+    """`g_b` has row `v` equal to the sum of `d_bt` over the positions where `ids_bt == v`.
+
+    A row used at several positions is summed before its norm is taken:
+    `|g_b|^2 = sum_tu [ids_t = ids_u] d_t . d_u`.  The bound is the one of `OuterProduct`, with
+    `A^2 = sum_tu [ids_t = ids_u] |d_t| |d_u|`.
+
+    Args:
+        ids: integer `(b, t)`.
+        d: gradients with respect to the rows looked up, `(b, t, o)`.
+        input_dim: number of rows of the table.
+    """
+
+    def __init__(self, ids: tf.Tensor, d: tf.Tensor, input_dim: int):
+        self._ids = ids
+        self._d = tf.cast(d, tf.float32)
+        self._input_dim = input_dim
+
+    def squared_norms(self) -> tf.Tensor:
+        gram = tf.matmul(self._d, self._d, transpose_b=True)
+        # Masked by selection, not by a product: an infinity elsewhere must not make it NaN.
+        shared = tf.where(self._same_rows(), gram, 0.0)
+        return tf.maximum(tf.reduce_sum(tf.reduce_sum(shared, axis=-1), axis=-1), 0.0)
+
+    def squared_norm_bounds(self) -> tf.Tensor:
+        lengths = tf.norm(self._d, axis=-1)
+        same = tf.cast(self._same_rows(), tf.float32)
+        a2 = tf.reduce_sum(lengths * tf.linalg.matvec(same, lengths), axis=-1)
+        t = tf.cast(tf.shape(self._d)[1], tf.float32)
+        return self.squared_norms() + 2.0 * ROUNDOFF * (self._d.shape[2] + 2.0 * t + 8.0) * a2
+
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
+        rows = tf.reshape(zero_absent(self._d, weights), [-1, self._d.shape[2]])
+        ids = tf.reshape(self._ids, [-1])
+        return tf.math.unsorted_segment_sum(rows, ids, self._input_dim)
+
+    def materialize(self) -> tf.Tensor:
+        one_hot = tf.one_hot(self._ids, self._input_dim, dtype=tf.float32)
+        return tf.matmul(one_hot, self._d, transpose_a=True)
+
+    def _same_rows(self) -> tf.Tensor:
+        return tf.equal(self._ids[:, :, None], self._ids[:, None, :])

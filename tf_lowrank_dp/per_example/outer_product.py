@@ -1,0 +1,85 @@
+"""Per-example gradients of kernels: `g_b = X_b^T D_b`, never formed for large kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, zero_absent
+from tf_lowrank_dp.per_example.materialized import Materialized
+
+
+def outer_product(
+    x: tf.Tensor, d: tf.Tensor, to_variable: Callable[[tf.Tensor], tf.Tensor] = lambda matrix: matrix
+) -> PerExampleGradient:
+    """The per-example gradient `sum_t x_bt d_bt^T` in its cheaper form.
+
+    Forming the `(i, o)` matrix of an example costs `t i o` multiplications and `i o` numbers; the
+    ghost norm (Goodfellow 2015; Lee & Kifer 2020) costs `t^2 (i + o)` and keeps the captured
+    `t (i + o)`.  Both comparisons turn at the same point, `i o = t (i + o)`.
+
+    Args:
+        x: layer inputs, `(b, t, i)`.
+        d: gradients with respect to the pre-activation, `(b, t, o)`.
+        to_variable: maps `(..., i, o)` to `(..., *variable.shape)`.
+    """
+    t, i, o = x.shape[1], x.shape[2], d.shape[2]
+    if t is not None and i * o <= t * (i + o):
+        x, d = tf.cast(x, tf.float32), tf.cast(d, tf.float32)
+        return Materialized(to_variable(tf.matmul(x, d, transpose_a=True)))
+    return OuterProduct(x, d, to_variable)
+
+
+class OuterProduct(PerExampleGradient):
+    """Holds `X (b, t, i)` and `D (b, t, o)` for `g_b = X_b^T D_b`.
+
+    Norms come from the Gram matrices, `|g_b|^2 = sum_tu (x_t . x_u)(d_t . d_u)`.  The terms can
+    cancel, in float32 down to zero for a gradient that is not, so the bound adds what rounding
+    may have hidden.  Proof: with `A = sum_t |x_t| |d_t|` and unit roundoff `u`, each Gram entry
+    is off by at most `i u |x_t| |x_u|` (`o u |d_t| |d_u|`), and the two sums over positions add at
+    most `2 t u`, so the computed value is within `(i + o + 2 t + 8) u A^2` of `|g_b|^2`, to first
+    order; twice this covers the higher orders and the rounding of `A`.  For one position the
+    terms are positive and the same formula is a relative error.
+    """
+
+    def __init__(self, x: tf.Tensor, d: tf.Tensor, to_variable=lambda matrix: matrix):
+        self._x = tf.cast(x, tf.float32)
+        self._d = tf.cast(d, tf.float32)
+        self._to_variable = to_variable
+
+    @classmethod
+    def joined(cls, gradients: Sequence[OuterProduct]) -> PerExampleGradient:
+        """Sum of several: their positions side by side."""
+        x = tf.concat([g._x for g in gradients], axis=1)
+        d = tf.concat([g._d for g in gradients], axis=1)
+        return cls(x, d, gradients[0]._to_variable)
+
+    def squared_norms(self) -> tf.Tensor:
+        if self._x.shape[1] == 1:
+            x2, d2 = self._squared_rows()
+            return (x2 * d2)[:, 0]
+        xx = tf.matmul(self._x, self._x, transpose_b=True)
+        dd = tf.matmul(self._d, self._d, transpose_b=True)
+        return tf.maximum(tf.reduce_sum(tf.reduce_sum(xx * dd, axis=-1), axis=-1), 0.0)
+
+    def squared_norm_bounds(self) -> tf.Tensor:
+        x2, d2 = self._squared_rows()
+        a = tf.reduce_sum(tf.sqrt(x2) * tf.sqrt(d2), axis=-1)
+        t = tf.cast(tf.shape(self._x)[1], tf.float32)
+        features = self._x.shape[2] + self._d.shape[2]
+        return self.squared_norms() + 2.0 * ROUNDOFF * (features + 2.0 * t + 8.0) * tf.square(a)
+
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
+        x = zero_absent(self._x, tf.cast(weights != 0.0, tf.float32))
+        d = zero_absent(self._d, weights)
+        x = tf.reshape(x, [-1, self._x.shape[2]])
+        d = tf.reshape(d, [-1, self._d.shape[2]])
+        return self._to_variable(tf.matmul(x, d, transpose_a=True))
+
+    def materialize(self) -> tf.Tensor:
+        return self._to_variable(tf.matmul(self._x, self._d, transpose_a=True))
+
+    def _squared_rows(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """`|x_bt|^2` and `|d_bt|^2`, each `(b, t)`."""
+        return tf.reduce_sum(tf.square(self._x), -1), tf.reduce_sum(tf.square(self._d), -1)

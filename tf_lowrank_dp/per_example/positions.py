@@ -1,0 +1,34 @@
+"""Views of activations as `(b, t, features)`, the shape in which per-example algebra is written."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from tf_lowrank_dp.per_example.materialized import Materialized
+
+
+def positions(tensor: tf.Tensor) -> tf.Tensor:
+    """Joins the axes between the first and the last: `(b, ..., f)` to `(b, t, f)`."""
+    between = tensor.shape[1:-1]
+    if between.is_fully_defined():
+        t = math.prod(between)
+    else:
+        t = tf.reduce_prod(tf.shape(tensor)[1:-1])
+    return tf.reshape(tensor, [tf.shape(tensor)[0], t, tensor.shape[-1]])
+
+
+def broadcast_gradient(d: tf.Tensor, shape: tuple[int, ...]) -> Materialized:
+    """Per-example gradient of a variable that was broadcast (added) to a tensor.
+
+    Args:
+        d: gradient with respect to the sum, `(b, ...)`.
+        shape: the variable's shape, aligned with the last axes of `d`, as in numpy broadcasting;
+            it must not reach the example axis.
+    """
+    d = tf.cast(d, tf.float32)
+    aligned = (1,) * (d.shape.rank - len(shape)) + tuple(shape)
+    summed = [axis for axis in range(1, d.shape.rank) if aligned[axis] == 1]
+    d = tf.reduce_sum(d, axis=summed) if summed else d
+    return Materialized(tf.reshape(d, [-1, *shape]) if d.shape[1:] != tuple(shape) else d)

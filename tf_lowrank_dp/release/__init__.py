@@ -1,0 +1,1 @@
+"""Stage 3: release spaces, one a family of algorithms."""

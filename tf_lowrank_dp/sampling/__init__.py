@@ -1,0 +1,30 @@
+"""Stage 0 of the pipeline: which examples are in a step, and what the accountant is told."""
+
+from tf_lowrank_dp.sampling.batch import (
+    PRESENCE,
+    SAMPLE_WEIGHT,
+    X,
+    Y,
+    is_batch,
+    make_batch,
+    num_rows,
+    unpack_batch,
+)
+from tf_lowrank_dp.sampling.declared import declared_dataset
+from tf_lowrank_dp.sampling.padding import pad_rows, padded_size
+from tf_lowrank_dp.sampling.poisson import PoissonSampler
+
+__all__ = [
+    "PRESENCE",
+    "SAMPLE_WEIGHT",
+    "X",
+    "Y",
+    "PoissonSampler",
+    "declared_dataset",
+    "is_batch",
+    "make_batch",
+    "num_rows",
+    "pad_rows",
+    "padded_size",
+    "unpack_batch",
+]

@@ -1,0 +1,200 @@
+"""Batches from elsewhere: datasets, generators and `PyDataset`s as one kind of dataset."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_lowrank_dp.sampling import batch as batch_lib
+from tf_lowrank_dp.sampling import rows
+
+_READ_AHEAD = 2  # batches that show which axes vary, as many as Keras looks at
+
+
+def to_dataset(source: Any) -> tf.data.Dataset:
+    """Returns the source's batches as a `tf.data.Dataset` of tuples.
+
+    Args:
+        source: `tf.data.Dataset`, `keras.utils.PyDataset`, Python generator (or another iterator)
+            or generator function, of batches `x`, `(x, y)` or `(x, y, sample_weight)`.
+
+    Returns:
+        A dataset of 1- to 3-tuples. Iterating it again starts a `tf.data.Dataset`, a `PyDataset`
+        or a generator function from its beginning, and continues a generator where it stopped.
+
+    Raises:
+        ValueError: the source is of another kind, empty, not batched, or already holds logical
+            batches.
+
+    Example:
+
+    >>> import numpy as np
+    >>> dataset = to_dataset(lambda: iter([(np.zeros((2, 3)), np.zeros(2, "int32"))]))
+    >>> dataset.element_spec[0].shape.as_list()
+    [None, 3]
+    """
+    if isinstance(source, tf.data.Dataset):
+        dataset = source
+    elif isinstance(source, keras.utils.PyDataset):
+        dataset = _from_py_dataset(source)
+    elif isinstance(source, Iterator):
+        ahead = list(itertools.islice(source, _READ_AHEAD))
+        iterator = itertools.chain(ahead, source)
+        dataset = _from_function(lambda: iterator, ahead)
+    elif inspect.isroutine(source):
+        dataset = _from_function(source, list(itertools.islice(source(), _READ_AHEAD)))
+    else:
+        raise ValueError(
+            "Expected a tf.data.Dataset, a keras.utils.PyDataset, a generator or a generator "
+            f"function. Received: {type(source).__name__}. Pass arrays to `PoissonSampler`."
+        )
+    dataset = _as_tuples(dataset)
+    _check_batched(dataset.element_spec)
+    return dataset
+
+
+def static_batch_size(element_spec: tuple) -> int | None:
+    """Returns the number of rows that every batch has, or `None` if the element spec does not say.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> static_batch_size((tf.TensorSpec((8, 3)),)), static_batch_size((tf.TensorSpec((None, 3)),))
+    (8, None)
+    """
+    sizes = {_rows_of_spec(spec) for spec in tf.nest.flatten(element_spec)} - {None}
+    return sizes.pop() if sizes else None
+
+
+def leading_dimension(element: tuple) -> int | tf.Tensor:
+    """Returns the number of rows of a batch, static if its spec says so.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> leading_dimension((tf.zeros([4, 2]), None))
+    4
+    """
+    leaf = next(leaf for leaf in tf.nest.flatten(element) if leaf is not None)
+    if leaf.shape.rank is not None and leaf.shape[0] is not None:
+        return leaf.shape[0]
+    if isinstance(leaf, tf.RaggedTensor):
+        return leaf.nrows()
+    if isinstance(leaf, tf.SparseTensor):
+        return leaf.dense_shape[0]
+    return tf.shape(leaf)[0]
+
+
+def _rows_of_spec(spec: Any) -> int | None:
+    shape = getattr(spec, "shape", None)  # the spec of `None` has no shape
+    return None if shape is None or shape.rank is None else shape[0]
+
+
+def _as_tuples(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Wraps single elements, so that every element is a tuple of one to three structures."""
+    spec = dataset.element_spec
+    if batch_lib.is_batch(spec):
+        raise ValueError(
+            "Expected batches x, (x, y) or (x, y, sample_weight). Received: logical batches with "
+            "presence, which a sampler made. Pass the `PoissonSampler` itself."
+        )
+    if type(spec) is not tuple:
+        return dataset.map(lambda x: (x,))
+    if not 1 <= len(spec) <= 3:
+        raise ValueError(
+            "Expected batches x, (x, y) or (x, y, sample_weight). "
+            f"Received: tuples of {len(spec)} entries. Put several inputs into a tuple or dict x."
+        )
+    return dataset
+
+
+def _check_batched(element_spec: tuple) -> None:
+    leaves = [s for s in tf.nest.flatten(element_spec) if not isinstance(s, tf.NoneTensorSpec)]
+    if not tf.nest.flatten(element_spec[0]) or not leaves:
+        raise ValueError("Expected batches with inputs x. Received: an empty structure.")
+    sizes = {_rows_of_spec(spec) for spec in leaves if spec.shape.rank != 0} - {None}
+    if any(spec.shape.rank == 0 for spec in leaves) or len(sizes) > 1:
+        raise ValueError(
+            "Expected batches: every array with the same number of rows along its first axis. "
+            f"Received: {element_spec}. Batch single examples with `.batch(batch_size)`."
+        )
+
+
+def _from_py_dataset(source: keras.utils.PyDataset) -> tf.data.Dataset:
+    count = source.num_batches
+    count = None if count is None or count == float("inf") else int(count)
+    passes = itertools.count()
+
+    def batches() -> Iterator[Any]:
+        if next(passes) > 0:
+            source.on_epoch_end()
+        source.on_epoch_begin()
+        for i in itertools.count() if count is None else range(count):
+            yield source[i]
+
+    ahead = [source[i] for i in range(_READ_AHEAD if count is None else min(count, _READ_AHEAD))]
+    dataset = _from_function(batches, ahead)
+    cardinality = tf.data.INFINITE_CARDINALITY if count is None else count
+    return dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
+
+
+def _from_function(batches: Callable[[], Iterable], ahead: list) -> tf.data.Dataset:
+    """Returns a dataset of the batches of an iterable, with the spec of the first few of them."""
+    if not ahead:
+        raise ValueError("Expected a source with at least one batch. Received: an empty one.")
+
+    def elements() -> Iterator[tuple]:
+        for batch in batches():
+            yield _to_element(batch)
+
+    first, *others = [_to_element(batch) for batch in ahead]
+    spec = tf.nest.map_structure(_spec, first)
+    for other in others:
+        spec = tf.nest.map_structure(_widen, spec, other)
+    return tf.data.Dataset.from_generator(elements, output_signature=spec)
+
+
+def _to_element(batch: Any) -> tuple:
+    """Returns a batch as a tuple `(x,)`, `(x, y)` or `(x, y, sample_weight)` of arrays."""
+    parts = batch if type(batch) is tuple else (batch,)
+    if not 1 <= len(parts) <= 3:
+        raise ValueError(
+            "Expected batches x, (x, y) or (x, y, sample_weight). "
+            f"Received: a tuple of {len(parts)} entries. Put several inputs into a tuple or dict x."
+        )
+    names = (batch_lib.X, batch_lib.Y, batch_lib.SAMPLE_WEIGHT)
+    arrays = {
+        name: _to_leaves(part, name)
+        for name, part in zip(names, parts, strict=False)
+        if part is not None
+    }
+    rows.check_equal_rows(arrays)
+    return tuple(arrays.get(name) for name in names[: len(parts)])
+
+
+def _to_leaves(part: Any, name: str) -> Any:
+    arrays = rows.to_rows(part, name)
+    return tf.nest.map_structure(
+        lambda array: array.astype(rows.batch_dtype(array.dtype), copy=False), arrays
+    )
+
+
+def _spec(array: np.ndarray | None) -> tf.TypeSpec:
+    return tf.NoneTensorSpec() if array is None else rows.row_spec(array)
+
+
+def _widen(spec: tf.TypeSpec, array: np.ndarray | None) -> tf.TypeSpec:
+    """Returns a spec that also admits `array`: axes that differ become unknown."""
+    wider = spec.most_specific_common_supertype([_spec(array)])
+    if wider is None:
+        raise ValueError(
+            "Expected all batches of a source to have the same structure and dtypes. "
+            f"Received: {spec}, and then {_spec(array)}."
+        )
+    return wider

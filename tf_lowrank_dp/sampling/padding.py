@@ -1,0 +1,91 @@
+"""Padding of a draw to one of a few sizes, so that compiled programs are reused between draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+
+def padded_size(n: int, multiple: int) -> int:
+    """Returns the smallest multiple of `multiple` that holds `n` rows and at least one row.
+
+    Formal guarantees:
+        * The result is never below `n`: a draw larger than expected is padded further, never
+          truncated.
+        * An empty draw gets one granule of absent rows.
+
+    Args:
+        n: number of rows, at least 0.
+        multiple: rows per granule, at least 1.
+
+    Returns:
+        The padded number of rows.
+
+    Raises:
+        ValueError: `n` is negative or `multiple` is not positive.
+
+    Example:
+
+    >>> [padded_size(n, 8) for n in (0, 1, 8, 9)]
+    [8, 8, 8, 16]
+    """
+    if n < 0 or multiple < 1:
+        raise ValueError(
+            "Expected a number of rows of at least 0 and a multiple of at least 1. "
+            f"Received: n={n}, multiple={multiple}."
+        )
+    return -(-max(n, 1) // multiple) * multiple
+
+
+def pad_rows(structure: Any, size: int) -> Any:
+    """Pads every numpy array of a structure along axis 0 to `size` rows.
+
+    The padding is zero, `False`, or the empty string. It means nothing by itself: presence says
+    which rows are examples.
+
+    Formal guarantees:
+        * Rows are neither dropped, repeated nor reordered: the result starts with the input.
+
+    Args:
+        structure: nested structure of numpy arrays `(n, ...)` of any dtype; `n` may differ.
+        size: number of rows of every returned array, at least every `n`.
+
+    Returns:
+        The same structure with arrays `(size, ...)` and the same dtypes. An array that already has
+        `size` rows is returned as it is.
+
+    Raises:
+        ValueError: an array has more than `size` rows.
+
+    Example:
+
+    >>> import numpy as np
+    >>> padded = pad_rows({"id": np.array([3, 4]), "text": np.array(["a", "b"])}, 3)
+    >>> padded["id"].tolist(), padded["text"].tolist()
+    ([3, 4, 0], ['a', 'b', ''])
+    """
+    return tf.nest.map_structure(lambda rows: _pad_array(rows, size), structure)
+
+
+def _pad_array(rows: np.ndarray, size: int) -> np.ndarray:
+    missing = size - rows.shape[0]
+    if missing < 0:
+        raise ValueError(
+            f"Expected at most {size} rows. Received: an array of shape {rows.shape}. "
+            "Rows are never dropped: compute the size with `padded_size`."
+        )
+    if missing == 0:
+        return rows
+    shape = (missing, *rows.shape[1:])
+    if rows.dtype == object:
+        filler = np.full(shape, _empty_string(rows), dtype=object)
+    else:
+        filler = np.zeros(shape, dtype=rows.dtype)
+    return np.concatenate([rows, filler])
+
+
+def _empty_string(rows: np.ndarray) -> str | bytes:
+    """Returns the empty string of the kind (str or bytes) that an object array holds."""
+    return b"" if rows.size and isinstance(rows.flat[0], bytes) else ""

@@ -1,0 +1,257 @@
+"""Poisson sampling: every step includes every example independently with one probability."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from types import GeneratorType
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_lowrank_dp import _validate
+from tf_lowrank_dp.accounting import Sampling
+from tf_lowrank_dp.accounting.sampling import steps_per_epoch
+from tf_lowrank_dp.sampling import batch as batch_lib
+from tf_lowrank_dp.sampling import padding, randomness, rows, weights
+
+
+def poisson_draw(
+    generator: np.random.Generator, num_examples: int, sampling_rate: float
+) -> np.ndarray:
+    """Draws one Poisson sample of example indices.
+
+    The size is drawn from Binomial(num_examples, sampling_rate) and then a uniform subset of this
+    size, which is the same distribution as one coin per example.
+
+    Formal guarantees:
+        * Every example is included independently with probability `sampling_rate` (a float64).
+        * No index occurs twice.
+        * The cost grows with the size drawn, not with `num_examples`, while the draw is below 2 %
+          of the examples (numpy then samples with Floyd's algorithm).
+
+    Args:
+        generator: source of randomness.
+        num_examples: number of examples, at least 1.
+        sampling_rate: probability in (0, 1].
+
+    Returns:
+        Increasing int64 indices `(size,)`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> poisson_draw(np.random.default_rng(0), 4, 1.0).tolist()
+    [0, 1, 2, 3]
+    """
+    size = generator.binomial(num_examples, sampling_rate)
+    indices = generator.choice(num_examples, size, replace=False, shuffle=False)
+    return np.sort(indices)
+
+
+class PoissonSampler:
+    """Draws Poisson batches from data in memory, for `fit` and for custom loops.
+
+    Every step includes each of the N examples independently with probability
+    `batch_size / N`, so `batch_size` is the *expected* size: the size drawn varies and may be 0.
+    Each draw is padded to a multiple of `pad_to_multiple` rows; `presence` says which rows are
+    examples.
+
+    Formal guarantees:
+        * Inclusions are independent between examples and between steps, with the rate that
+          `sampling` states: the sampler and the accountant are one object.
+        * Within a draw no example occurs twice, and padding neither drops nor repeats an example.
+        * Without `seed` the draws come from 128 bits of operating system entropy. Every iteration,
+          every copy and every forked process has a key of its own; the key is in no repr, no
+          pickle and no attribute.
+        * Every batch that is yielded is a draw of its own: draws are not repeated by iterating
+          again. Draws that are prefetched and then discarded release nothing.
+
+    Args:
+        x: inputs: an array, tensor, list of numbers or strings, or a dict, tuple or list of these,
+            `(n, ...)` each. Data is referenced, not copied. Lists of arrays become tuples.
+        y: targets in the same forms, or `None`.
+        batch_size: expected number of examples of a step, a positive integer of at most `n`.
+        steps: number of batches per iteration; `None` is endless.
+        sample_weight: weights `(n,)`, or a structure like `y`. A zero weight is not padding.
+        class_weight: dict from class index to weight, for a single output with integer or one-hot
+            labels; folded into `sample_weight` as Keras does.
+        pad_to_multiple: rows per granule of padding; `ceil(sqrt(batch_size))` by default.
+        seed: non-negative integer that makes the draws reproducible. The run is then *not private*:
+            `seeded` is `True` and the privacy statement says so. Copies (pickle, `deepcopy`) do not
+            carry the seed: they draw from operating system entropy.
+
+    Raises:
+        ValueError: an argument is out of range, or the data has no rows or different numbers of
+            rows.
+
+    Batches are dicts (see `sampling.batch`) of numpy arrays, or of tensors from `as_dataset`.
+    float64 becomes `keras.config.floatx()`; other dtypes are kept and strings become `tf.string`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> x, y = np.arange(6.0).reshape(6, 1), np.arange(6)
+    >>> sampler = PoissonSampler(x, y, batch_size=3, steps=2, pad_to_multiple=6)
+    >>> [batch["x"].shape for batch in sampler]
+    [(6, 1), (6, 1)]
+    >>> sampler
+    PoissonSampler(num_examples=6, batch_size=3, steps=2, pad_to_multiple=6, seeded=False)
+    """
+
+    def __init__(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        batch_size: int,
+        steps: int | None = None,
+        sample_weight: Any = None,
+        class_weight: dict[int, float] | None = None,
+        pad_to_multiple: int | None = None,
+        seed: int | None = None,
+    ):
+        self._batch_size = _validate.integer_at_least(1, batch_size=batch_size)
+        self._steps = None if steps is None else _validate.integer_at_least(1, steps=steps)
+        self._seed = None if seed is None else _validate.integer_at_least(0, seed=seed)
+        if pad_to_multiple is None:
+            pad_to_multiple = _ceil_sqrt(self._batch_size)
+        self._pad_to_multiple = _validate.integer_at_least(1, pad_to_multiple=pad_to_multiple)
+        self._data = _to_data(x, y, sample_weight, class_weight)
+        self._num_examples = rows.count_rows(self._data)
+        if self._batch_size > self._num_examples:
+            raise ValueError(
+                "Expected `batch_size` to be at most the number of examples, "
+                f"{self._num_examples}. Received: batch_size={self._batch_size}. "
+                "Lower `batch_size` or pass more data."
+            )
+        self._streams = itertools.count()
+
+    @property
+    def num_examples(self) -> int:
+        """Number of examples that are sampled from."""
+        return self._num_examples
+
+    @property
+    def batch_size(self) -> int:
+        """Expected number of examples of a step: a public constant."""
+        return self._batch_size
+
+    @property
+    def sampling_rate(self) -> float:
+        """Probability that a step includes an example."""
+        return self._batch_size / self._num_examples
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of steps that make an epoch: `ceil(num_examples / batch_size)`."""
+        return steps_per_epoch(self._num_examples, self._batch_size)
+
+    @property
+    def steps(self) -> int | None:
+        """Number of batches per iteration, or `None` for endless."""
+        return self._steps
+
+    @property
+    def pad_to_multiple(self) -> int:
+        """Rows per granule of padding."""
+        return self._pad_to_multiple
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the draws are reproducible, and therefore not private."""
+        return self._seed is not None
+
+    @property
+    def sampling(self) -> Sampling:
+        """What the accountant has to know about these draws."""
+        return Sampling.poisson(num_examples=self._num_examples, batch_size=self._batch_size)
+
+    @property
+    def element_spec(self) -> dict:
+        """`tf.TensorSpec`s of a batch: unknown batch size, other axes static."""
+        spec = tf.nest.map_structure(rows.row_spec, self._data)
+        spec[batch_lib.PRESENCE] = tf.TensorSpec((None,), tf.float32)
+        return spec
+
+    def __iter__(self) -> Iterator[dict]:
+        """Yields logical batches of numpy arrays, from a random stream of this iteration alone."""
+        if self._seed is None:
+            generator = randomness.secret_generator()
+        else:
+            generator = randomness.seeded_generator(self._seed, next(self._streams))
+        return self._batches(generator, randomness.process_token())
+
+    def as_dataset(self) -> tf.data.Dataset:
+        """Returns the same batches as a prefetched `tf.data.Dataset` of tensors.
+
+        The batch dimension of its element spec is unknown and the others are static, so a
+        `tf.function` over its iterator is traced once. The dataset is endless where `steps` is
+        `None`.
+
+        Example:
+
+        >>> import numpy as np
+        >>> sampler = PoissonSampler(np.zeros((9, 2)), batch_size=3)
+        >>> sampler.as_dataset().element_spec["x"].shape.as_list()
+        [None, 2]
+        """
+        dataset = tf.data.Dataset.from_generator(self.__iter__, output_signature=self.element_spec)
+        steps = tf.data.INFINITE_CARDINALITY if self._steps is None else self._steps
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(steps))
+        return dataset.prefetch(tf.data.AUTOTUNE)
+
+    def _batches(self, generator: np.random.Generator, process: tuple) -> Iterator[dict]:
+        for _ in itertools.count() if self._steps is None else range(self._steps):
+            if self._seed is None and process != randomness.process_token():
+                generator, process = randomness.secret_generator(), randomness.process_token()
+            yield self._gather(poisson_draw(generator, self._num_examples, self.sampling_rate))
+
+    def _gather(self, indices: np.ndarray) -> dict:
+        """Returns the padded logical batch of some examples."""
+        batch = tf.nest.map_structure(lambda data: rows.take_rows(data, indices), self._data)
+        batch[batch_lib.PRESENCE] = np.ones(len(indices), np.float32)
+        return padding.pad_rows(batch, padding.padded_size(len(indices), self._pad_to_multiple))
+
+    def __getstate__(self) -> dict:
+        """Leaves out the seed: a copy draws from operating system entropy."""
+        state = {key: value for key, value in vars(self).items() if key != "_streams"}
+        return {**state, "_seed": None}
+
+    def __setstate__(self, state: dict) -> None:
+        vars(self).update(state)
+        self._streams = itertools.count()
+
+    def __repr__(self) -> str:
+        return (
+            f"PoissonSampler(num_examples={self._num_examples}, batch_size={self._batch_size}, "
+            f"steps={self._steps}, pad_to_multiple={self._pad_to_multiple}, seeded={self.seeded})"
+        )
+
+
+def _ceil_sqrt(n: int) -> int:
+    return math.isqrt(n - 1) + 1
+
+
+def _to_data(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> dict:
+    """Returns a dict of structures of rows with the keys of a logical batch, except presence."""
+    if isinstance(x, tf.data.Dataset | keras.utils.PyDataset | GeneratorType) or callable(x):
+        raise ValueError(
+            "Expected arrays, which can be sampled. "
+            f"Received: x of type {type(x).__name__}, whose order is already fixed. Pass arrays, "
+            "or state how the data was sampled with `declared_dataset`."
+        )
+    data = {batch_lib.X: rows.to_rows(x, batch_lib.X)}
+    if y is not None:
+        data[batch_lib.Y] = rows.to_rows(y, batch_lib.Y)
+    if sample_weight is not None:
+        sample_weight = rows.to_rows(sample_weight, batch_lib.SAMPLE_WEIGHT)
+    sample_weight = weights.resolve_sample_weight(
+        data.get(batch_lib.Y), sample_weight, class_weight
+    )
+    if sample_weight is not None:
+        data[batch_lib.SAMPLE_WEIGHT] = sample_weight
+    return data

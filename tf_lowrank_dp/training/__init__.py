@@ -1,0 +1,17 @@
+"""Private training of Keras models: conversion, `fit`, custom loops, callbacks and reports."""
+
+from tf_lowrank_dp.training.callbacks import PrivacyBudget
+from tf_lowrank_dp.training.make_private import make_private, make_standard
+from tf_lowrank_dp.training.report import privacy_spent, privacy_statement
+from tf_lowrank_dp.training.run import start_run
+from tf_lowrank_dp.training.trainer import PrivateTrainer
+
+__all__ = [
+    "PrivacyBudget",
+    "PrivateTrainer",
+    "make_private",
+    "make_standard",
+    "privacy_spent",
+    "privacy_statement",
+    "start_run",
+]

@@ -1,0 +1,87 @@
+"""Losses that layers add in their forward pass, example by example."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp.errors import UnsupportedModelError
+
+_SEPARABLE = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
+
+
+@contextlib.contextmanager
+def separated_activity_regularizers(model: keras.Model) -> Iterator[None]:
+    """Context in which activity regularisers give one value per example.
+
+    Keras adds their sum over the batch as one scalar.  L1 and L2 are sums over examples and can
+    be taken apart; others are refused.
+
+    Raises:
+        UnsupportedModelError: names the layer.
+    """
+    layers = [
+        layer
+        for layer in model._flatten_layers()
+        if getattr(layer, "activity_regularizer", None) is not None
+    ]
+    originals = [layer.activity_regularizer for layer in layers]
+    try:
+        for layer, regularizer in zip(layers, originals, strict=True):
+            if type(regularizer) not in _SEPARABLE:
+                raise UnsupportedModelError(
+                    f"Expected the activity regulariser of layer '{layer.name}' to be L1, L2 or "
+                    f"L1L2, which are sums over examples. Received: {regularizer!r}. Remove it, "
+                    "or add one value per example with add_loss in the layer's call."
+                )
+            layer.activity_regularizer = _per_example(regularizer)
+        yield
+    finally:
+        for layer, regularizer in zip(layers, originals, strict=True):
+            layer.activity_regularizer = regularizer
+
+
+def added_losses(model: keras.Model, batch_size: float) -> tf.Tensor | float:
+    """What the layers added in the latest forward pass, float32 `(b,)`.
+
+    Keras adds these losses summed over the batch to a loss that is a mean over the batch, so
+    here they count `batch_size` times: with batches of the expected size training minimises
+    the same objective.
+
+    Args:
+        model: just called on a batch.
+        batch_size: the expected batch size.
+
+    Raises:
+        UnsupportedModelError: a layer added a scalar, which mixes examples.
+    """
+    total = 0.0
+    for layer in model._flatten_layers():
+        for value in layer._get_own_losses():
+            if value.shape.rank == 0:
+                raise UnsupportedModelError(
+                    f"Expected layer '{layer.name}' to add one loss per example, of shape "
+                    "(batch,). Received: a scalar in add_loss, which mixes the examples of a "
+                    "batch. Add the values before their sum or mean over the batch."
+                )
+            value = tf.cast(value, tf.float32)
+            total += batch_size * tf.reduce_sum(value, axis=list(range(1, value.shape.rank)))
+    return total
+
+
+def regularization_gradients(model: keras.Model) -> list[tf.Tensor | None]:
+    """Gradients of the weight regularisers: functions of public weights, added after the noise."""
+    variables = model.trainable_variables
+    with tf.GradientTape() as tape:
+        penalties = [v.regularizer(v) for v in variables if v.regularizer is not None]
+    return tape.gradient(penalties, [v.value for v in variables]) if penalties else []
+
+
+def _per_example(regularizer):
+    def values(outputs):
+        return tf.vectorized_map(regularizer, outputs)
+
+    return values

@@ -1,0 +1,35 @@
+"""The forward pass and the loss of a compiled model, example by example."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp.per_example.losses import PerExampleCompiledLoss
+from tf_lowrank_dp.training.added_losses import added_losses, separated_activity_regularizers
+
+
+class CompiledLoss:
+    """`forward` of a compiled Keras model, as `PrivateGradients` wants it.
+
+    Args:
+        model: a compiled Keras model.
+        batch_size: the expected batch size, see `added_losses`.
+    """
+
+    def __init__(self, model: keras.Model, batch_size: float):
+        self._model = model
+        self._batch_size = batch_size
+        self._loss = PerExampleCompiledLoss(model)
+
+    def __call__(self, batch: dict) -> tuple[tf.Tensor, dict]:
+        """Returns losses `(b,)` and `{"y_pred": ..., "losses": [one (b,) for each output]}`."""
+        model = self._model
+        with separated_activity_regularizers(model):
+            if model._call_has_training_arg:
+                y_pred = model(batch["x"], training=True)
+            else:
+                y_pred = model(batch["x"])
+        losses, parts = self._loss(batch.get("y"), y_pred, batch.get("sample_weight"))
+        losses += added_losses(model, self._batch_size)
+        return losses, {"y_pred": y_pred, "losses": parts}

@@ -1,0 +1,172 @@
+"""The private `fit`: sample, calibrate, probe, then Keras' own training loop."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import keras
+
+from tf_lowrank_dp.training.data import TrainingData, training_data
+from tf_lowrank_dp.training.probe import probe
+from tf_lowrank_dp.training.run import check_budget, start_run
+from tf_lowrank_dp.training.state import state_of
+from tf_lowrank_dp.training.train_step import private_optimizer
+from tf_lowrank_dp.training.validate_model import validate_model
+
+
+def fit(
+    model: keras.Model,
+    x=None,
+    y=None,
+    batch_size: int | None = None,
+    epochs: int = 1,
+    verbose="auto",
+    callbacks=None,
+    validation_split: float = 0.0,
+    validation_data=None,
+    shuffle: bool = True,
+    class_weight=None,
+    sample_weight=None,
+    initial_epoch: int = 0,
+    steps_per_epoch: int | None = None,
+    validation_steps: int | None = None,
+    validation_batch_size: int | None = None,
+    validation_freq=1,
+    *,
+    sampling: str | None = None,
+    sampling_rate: float | None = None,
+    num_examples: int | None = None,
+) -> keras.callbacks.History:
+    """Trains a private model; `model.fit` of a model that was made private.
+
+    Arguments are those of `keras.Model.fit`, with these differences:
+
+    Args:
+        model: private and compiled with a private optimizer.
+        x: arrays (numpy, tensors, nested, strings) are sampled here: every step includes each
+            example independently with probability `batch_size / num_examples`.  A
+            `PoissonSampler` is used as it is.  A `tf.data.Dataset`, generator or `PyDataset`
+            needs `sampling`.
+        batch_size: expected number of examples in a step.
+        epochs: an epoch has `ceil(num_examples / batch_size)` steps.
+        shuffle: has no meaning for sampled data.
+        sampling: for data that come in batches, how they were drawn: "poisson", with
+            `sampling_rate` (or `num_examples` and `batch_size`), or "shuffle": each example at
+            most once an epoch.
+        sampling_rate: probability with which each example is in a batch.
+        num_examples: number of private examples, a public number.
+
+    Returns:
+        Keras' history.  Loss and metrics in it are computed without noise: they are not private.
+
+    Raises:
+        PrivacyBudgetExceededError: the next step would overspend; what was done is kept.
+        NotPrivateError: the optimizer is not private.
+        UnsupportedModelError: the model, loss or data cannot be trained privately.
+        ValueError: contradictory arguments.
+    """
+    del shuffle
+    model._assert_compile_called("fit")
+    optimizer = private_optimizer(model)
+    validate_model(model)
+    if validation_split and validation_data is None:
+        (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
+    data = training_data(
+        model,
+        x,
+        y,
+        sample_weight=sample_weight,
+        class_weight=class_weight,
+        batch_size=batch_size,
+        steps_per_epoch=steps_per_epoch,
+        sampling=sampling,
+        sampling_rate=sampling_rate,
+        num_examples=num_examples,
+        seed=optimizer.seed,
+        pad_to_multiple=_granule(batch_size or 32, model.jit_compile),
+    )
+    _warn_about_delta(optimizer.delta, data.sampling.num_examples)
+    steps = max(0, epochs - initial_epoch) * data.steps_per_epoch
+    run = start_run(model, data.sampling, steps, seeded=data.seeded)
+    probe(model, run.loss, data.element_spec)
+    callbacks = [_BudgetGuard(), *_as_list(callbacks)]
+    try:
+        return keras.Model.fit(
+            model,
+            data.dataset,
+            epochs=epochs,
+            verbose=verbose,
+            callbacks=callbacks,
+            validation_data=_validation(model, validation_data, validation_batch_size, batch_size),
+            initial_epoch=initial_epoch,
+            steps_per_epoch=_keras_steps(data),
+            validation_steps=validation_steps,
+            validation_freq=validation_freq,
+            shuffle=False,
+        )
+    finally:
+        state_of(model).sync()
+
+
+class _BudgetGuard(keras.callbacks.Callback):
+    """Stops the step that would overspend."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        check_budget(self.model, self.model.steps_per_execution)
+
+
+def _granule(batch_size: int, jit_compile: bool) -> int:
+    """Batches are padded to multiples of this: XLA compiles for each size, so it gets fewer."""
+    root = math.isqrt(max(batch_size - 1, 0)) + 1
+    return 2 * root if jit_compile else root
+
+
+def _keras_steps(data: TrainingData) -> int | None:
+    """Keras counts the steps of sampled, endless data; finite data end by themselves."""
+    return data.steps_per_epoch if data.dataset.cardinality() < 0 else None
+
+
+def _split(x, y, sample_weight, fraction: float):
+    """The last `fraction` of the examples for validation, as Keras does."""
+    leaves = [leaf for leaf in keras.tree.flatten((x, y, sample_weight)) if leaf is not None]
+    if any(not hasattr(leaf, "__getitem__") for leaf in leaves):
+        raise ValueError(
+            "Expected arrays for validation_split. Received: "
+            f"{sorted({type(leaf).__name__ for leaf in leaves})}. Use validation_data instead."
+        )
+    at = math.floor(len(leaves[0]) * (1.0 - fraction))
+
+    def part(slice_):
+        return keras.tree.map_structure(
+            lambda leaf: None if leaf is None else leaf[slice_], (x, y, sample_weight)
+        )
+
+    return part(slice(None, at)), part(slice(at, None))
+
+
+def _validation(model, validation_data, validation_batch_size, batch_size):
+    """Batches arrays, and preprocesses for KerasHub tasks; evaluation is Keras' own."""
+    if validation_data is None or not isinstance(validation_data, tuple):
+        return validation_data
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices(
+        tuple(part for part in validation_data if part is not None)
+    )
+    return dataset.batch(validation_batch_size or batch_size or 32)
+
+
+def _warn_about_delta(delta: float | None, num_examples: int | None) -> None:
+    if delta is not None and num_examples is not None and delta * num_examples >= 1.0:
+        warnings.warn(
+            f"Expected delta below 1 / number of examples = {1.0 / num_examples:.2e}. Received: "
+            f"{delta}. Such a delta allows to publish an example as it is; choose a smaller one.",
+            stacklevel=3,
+        )
+
+
+def _as_list(callbacks) -> list:
+    if callbacks is None:
+        return []
+    return list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]

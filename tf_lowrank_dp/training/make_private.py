@@ -1,0 +1,82 @@
+"""Conversion of a model, and back."""
+
+from __future__ import annotations
+
+import functools
+
+import keras
+
+from tf_lowrank_dp import _validate
+from tf_lowrank_dp.training.fit import fit
+from tf_lowrank_dp.training.state import (
+    PrivateState,
+    attach_state,
+    detach_state,
+    find_state,
+    ledger_of,
+)
+from tf_lowrank_dp.training.train_step import train_step
+from tf_lowrank_dp.training.validate_model import validate_model
+
+_METHODS = {"train_step": train_step, "fit": fit}
+
+
+def make_private(model: keras.Model, microbatch_size: int | None = None) -> keras.Model:
+    """Makes `model.fit` train privately, in place.
+
+    The model keeps its class, layers, weights and methods; `fit` and `train_step` of this one
+    object are replaced, so that it trains only with a private optimizer.  Nothing of it is saved
+    with the model.  Converting again changes `microbatch_size` and keeps the ledger.
+
+    Args:
+        model: a built Keras model.
+        microbatch_size: largest number of examples differentiated at once: bounds memory and
+            changes no result but rounding.  None for the whole batch.
+
+    Returns:
+        The same model.
+
+    Raises:
+        UnsupportedModelError: the model mixes examples, is not built, or trains nothing.
+
+    Example:
+
+    >>> import keras, tf_lowrank_dp as tfdp
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    >>> tfdp.make_private(model) is model
+    True
+    """
+    if microbatch_size is not None:
+        _validate.integer_at_least(1, microbatch_size=microbatch_size)
+    validate_model(model)
+    attach_state(model, PrivateState(ledger_of(model), microbatch_size))
+    for name, function in _METHODS.items():
+        object.__setattr__(model, name, functools.partial(function, model))
+    model.train_function = None
+    return model
+
+
+def make_standard(model: keras.Model) -> keras.Model:
+    """Undoes `make_private`, in place: an ordinary Keras model without a trace of this package.
+
+    A private optimizer is replaced by its inner optimizer, with its state.  What was spent stays
+    known for as long as the object lives.
+
+    Args:
+        model: a private model.
+
+    Returns:
+        The same model.
+    """
+    if find_state(model) is None:
+        return model
+    ledger_of(model)
+    for name in _METHODS:
+        model.__dict__.pop(name, None)
+    detach_state(model)
+    inner = getattr(getattr(model, "optimizer", None), "inner_optimizer", None)
+    if inner is not None:
+        model.optimizer = inner
+        model._compile_config.config["optimizer"] = inner
+    model.train_function = None
+    return model

@@ -1,0 +1,103 @@
+"""A probe on random data: do examples influence each other, does the forward pass keep state?
+
+Types tell only of the layers we know.  Before the first step the model is run on a handful of
+random rows in the shape of the data, never on the data themselves.
+"""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_lowrank_dp.errors import UnsupportedModelError
+
+_ROWS = 3
+_TOLERANCE = 1e-4
+
+
+def probe(model: keras.Model, forward, element_spec: dict) -> None:
+    """Checks that each example's loss depends on this example alone.
+
+    Three comparisons, each with equal random numbers in dropout and the like: other examples
+    changed, and other examples left out, must leave the first example's loss as it was; and no
+    variable but seeds and metrics may be updated.
+
+    Args:
+        model: a built model.
+        forward: takes `{"x", "y", "sample_weight"}` and returns losses `(b,)` and more.
+        element_spec: nested `tf.TensorSpec` of such a batch; unknown sizes are tried as 8.
+
+    Raises:
+        UnsupportedModelError: examples are coupled, or state is changed.
+    """
+    if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
+        return
+    generator = np.random.default_rng(0)
+    first = _random_batch(element_spec, generator)
+    other = _random_batch(element_spec, generator)
+    mixed = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], 0), first, other)
+    alone = tf.nest.map_structure(lambda a: a[:1], first)
+
+    losses, changed, random = _losses(model, forward, first)
+    _check_state(model, changed)
+    _check_shape(losses)
+    beside_others, _, _ = _losses(model, forward, mixed)
+    _check_equal(losses[0], beside_others[0], "the other examples of its batch")
+    if not random:  # Masks are drawn for the whole batch: its size changes them.
+        by_itself, _, _ = _losses(model, forward, alone)
+        _check_equal(losses[0], by_itself[0], "the size of its batch")
+
+
+def _losses(model, forward, batch):
+    """Losses, variables that the forward pass would have changed, and whether it was random."""
+    variables = model.variables
+    seeds = {id(g.state) for layer in model._flatten_layers() for g in layer._seed_generators}
+    with keras.StatelessScope() as scope:
+        losses, _ = forward(batch)
+    updated = [v for v in variables if scope.get_current_value(v) is not None]
+    changed = [v for v in updated if id(v) not in seeds]
+    random = bool(scope.state_mapping.keys() & seeds)
+    return losses, changed, random
+
+
+def _check_state(model, changed) -> None:
+    if changed:
+        raise UnsupportedModelError(
+            "Expected a forward pass that changes no state but random seeds. Received: "
+            f"'{model.name}' updates {[v.path for v in changed]} from its inputs, which would be "
+            "saved without noise. Freeze the layer (layer.trainable = False) or replace it."
+        )
+
+
+def _check_shape(losses) -> None:
+    if losses.shape.rank != 1 or losses.shape[0] != _ROWS:
+        raise UnsupportedModelError(
+            f"Expected one loss per example, shape ({_ROWS},) for {_ROWS} examples. Received: "
+            f"shape {tuple(losses.shape)}. Let the loss keep its first axis."
+        )
+
+
+def _check_equal(a, b, what: str) -> None:
+    a, b = float(a), float(b)
+    if not (np.isfinite(a) and np.isfinite(b)):
+        return  # Random inputs can be outside a model's domain; there is nothing to compare.
+    if abs(a - b) > _TOLERANCE * max(1e-3, abs(a), abs(b)):
+        raise UnsupportedModelError(
+            "Expected layers and losses that treat each example by itself. Received: on random "
+            f"data, an example's loss depends on {what} ({a:.6g} against {b:.6g}). Replace the "
+            "layer or loss that mixes examples (batch statistics, contrastive or ranking losses, "
+            "means over the batch): no clipping could bound one example's influence."
+        )
+
+
+def _random_batch(element_spec, generator):
+    def random(spec):
+        shape = [_ROWS, *(8 if size is None else size for size in spec.shape[1:])]
+        if spec.dtype.is_floating:
+            values = generator.uniform(0.0, 1.0, shape)
+        else:
+            values = generator.integers(0, 2, shape)
+        return tf.constant(values, spec.dtype)
+
+    return tf.nest.map_structure(random, element_spec)

@@ -1,0 +1,76 @@
+"""What a private model tells about its privacy."""
+
+from __future__ import annotations
+
+import keras
+
+from tf_lowrank_dp import _validate
+from tf_lowrank_dp.accounting import statement
+from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.training.run import adopt_ledger
+from tf_lowrank_dp.training.state import find_state, ledger_of
+
+
+def privacy_spent(model: keras.Model, delta: float | None = None) -> float:
+    """Epsilon spent on the model so far, over all its training runs.
+
+    Args:
+        model: a model that is or was private.
+        delta: the delta of the guarantee; the optimizer's if None.
+
+    Returns:
+        Epsilon, 0.0 if nothing was released, `inf` if something was released without noise.
+
+    Raises:
+        ValueError: no delta is known.
+
+    Example:
+
+    >>> import keras, tf_lowrank_dp as tfdp
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    >>> tfdp.privacy_spent(tfdp.make_private(model), delta=1e-5)
+    0.0
+    """
+    return _ledger(model).epsilon(_delta(model, delta), accountant=_accountant(model))
+
+
+def privacy_statement(model: keras.Model, delta: float | None = None) -> str:
+    """A text that says what is guaranteed, by what, and under which assumptions.
+
+    Args:
+        model: a model that is or was private.
+        delta: the delta of the guarantee; the optimizer's if None.
+
+    Returns:
+        Several lines: epsilon, delta, noise, sampling, steps, neighbouring relation, assumptions.
+    """
+    ledger = _ledger(model)
+    state = find_state(model)
+    run = state.run if state else None
+    reasons = ["sampling or noise follow a given seed"] if run is not None and run.seeded else []
+    return statement(
+        ledger,
+        _delta(model, delta),
+        accountant=_accountant(model),
+        num_examples=run.sampling.num_examples if run is not None else None,
+        not_private_reasons=reasons,
+    )
+
+
+def _ledger(model):
+    if find_state(model) is not None and isinstance(_optimizer(model), DPOptimizer):
+        adopt_ledger(model)
+    return ledger_of(model)
+
+
+def _optimizer(model):
+    return getattr(model, "optimizer", None)
+
+
+def _delta(model, delta) -> float:
+    delta = delta if delta is not None else getattr(_optimizer(model), "delta", None)
+    return _validate.below_one(delta=delta)
+
+
+def _accountant(model) -> str:
+    return getattr(_optimizer(model), "accountant", "pld")

@@ -1,0 +1,159 @@
+"""Binding a compiled private model to a sampler: calibration, ledger entry, engine."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp.accounting import LedgerEntry, Sampling, calibrate_noise_multiplier, max_steps
+from tf_lowrank_dp.errors import PrivacyBudgetExceededError
+from tf_lowrank_dp.mechanism.engine import PrivateGradients
+from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
+from tf_lowrank_dp.mechanism.noise import NoiseGenerator
+from tf_lowrank_dp.training.compiled_loss import CompiledLoss
+from tf_lowrank_dp.training.state import Run, state_of
+from tf_lowrank_dp.training.train_step import private_optimizer
+
+
+def start_run(
+    model: keras.Model,
+    sampling: Sampling,
+    steps: int,
+    *,
+    seeded: bool = False,
+    with_loss: bool = True,
+) -> Run:
+    """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
+
+    Nothing is spent here.  A run with the same settings is continued, so that the compiled train
+    function stays valid; its noise key is renewed.
+
+    Args:
+        model: private and compiled with a private optimizer.
+        sampling: how the batches are drawn.
+        steps: number of steps planned, used if the noise is still to be calibrated.
+        seeded: whether the sampler follows a given seed.
+        with_loss: whether the compiled loss is used (`fit`) or the caller's (custom loops).
+
+    Returns:
+        The run, also kept on the model.
+    """
+    state, optimizer = state_of(model), private_optimizer(model)
+    adopt_ledger(model)
+    space = optimizer.release_space(model.trainable_variables)
+    run = state.run
+    if run is not None and _continues(run, optimizer, model, sampling, with_loss):
+        run.engine.noise.rekey()
+        run.seeded = run.seeded or seeded
+        return run
+    noise_multiplier, allowed = _noise_multiplier(optimizer, sampling, steps, state)
+    mechanism = GaussianMechanism(optimizer.l2_norm_clip, noise_multiplier, len(space.shapes))
+    seeded = seeded or optimizer.seed is not None
+    entry = LedgerEntry(
+        sampling=sampling,
+        noise_multiplier=mechanism.event.noise_multiplier,
+        steps=0,
+        mechanism=optimizer.mechanism_name,
+        l2_norm_clip=mechanism.l2_norm_clip,
+    )
+    with tf.init_scope():
+        counter = tf.Variable(0, dtype=tf.int64, trainable=False)
+    engine = PrivateGradients(
+        model=model,
+        space=space,
+        mechanism=mechanism,
+        noise=NoiseGenerator(optimizer.seed),
+        expected_batch_size=float(sampling.batch_size),
+        gradient_method=optimizer.gradient_method,
+        microbatch_size=state.microbatch_size,
+        steps=counter,
+    )
+    loss = CompiledLoss(model, float(sampling.batch_size)) if with_loss else None
+    run = Run(engine, optimizer, sampling, entry, loss, allowed, seeded)
+    state.sync()
+    state.ledger.append(entry)
+    state.run = run
+    model.train_function = None
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    return run
+
+
+def adopt_ledger(model: keras.Model) -> None:
+    """Makes optimizer and model share one ledger; what either knows as spent stays spent."""
+    state, optimizer = state_of(model), private_optimizer(model)
+    if optimizer.ledger is not state.ledger:
+        state.ledger.merge(optimizer.ledger)
+        optimizer.ledger = state.ledger
+    optimizer.before_save = state.sync
+
+
+def check_budget(model: keras.Model, steps: int = 1) -> None:
+    """Raises before a step that would overspend.
+
+    Args:
+        model: private, with a run.
+        steps: how many steps are about to be taken.
+
+    Raises:
+        PrivacyBudgetExceededError: with the target and what it would become.
+    """
+    state, optimizer = state_of(model), private_optimizer(model)
+    run = state.run
+    if run.allowed_steps is None or run.steps + steps <= run.allowed_steps:
+        return
+    state.sync()
+    would_be = state.ledger.epsilon(
+        optimizer.delta, accountant=optimizer.accountant, extra=[_more(run, steps)]
+    )
+    raise PrivacyBudgetExceededError(
+        f"Expected epsilon to stay within {optimizer.epsilon} at delta {optimizer.delta}, which "
+        f"allows this run {run.allowed_steps} steps. Received: step {run.steps + steps}, after "
+        f"which epsilon would be {would_be:.4f}. Stop here, or compile with a larger epsilon; "
+        "plan ahead with planned_steps= when training in several fits."
+    )
+
+
+def _more(run: Run, steps: int) -> LedgerEntry:
+    return LedgerEntry(
+        sampling=run.sampling,
+        noise_multiplier=run.entry.noise_multiplier,
+        steps=steps,
+        mechanism=run.entry.mechanism,
+        l2_norm_clip=run.entry.l2_norm_clip,
+    )
+
+
+def _noise_multiplier(optimizer, sampling, steps, state) -> tuple[float, int | None]:
+    """The given multiplier, the one calibrated before, or one calibrated now; and for how many."""
+    if optimizer.noise_multiplier is not None:
+        return float(optimizer.noise_multiplier), None
+    state.sync()
+    if optimizer.calibrated_noise_multiplier is not None:
+        entry = LedgerEntry(sampling, optimizer.calibrated_noise_multiplier, steps=0)
+        allowed = max_steps(
+            optimizer.epsilon, optimizer.delta, entry, state.ledger, optimizer.accountant
+        )
+        return optimizer.calibrated_noise_multiplier, allowed
+    planned = optimizer.planned_steps or steps
+    optimizer.calibrated_noise_multiplier = calibrate_noise_multiplier(
+        optimizer.epsilon,
+        optimizer.delta,
+        sampling.batch_size,
+        sampling.num_examples,
+        steps=planned,
+        accountant=optimizer.accountant,
+        spent=state.ledger,
+        sampling=sampling,
+    )
+    return optimizer.calibrated_noise_multiplier, planned
+
+
+def _continues(run, optimizer, model, sampling, with_loss) -> bool:
+    variables = run.engine.space.shapes
+    return (
+        run.optimizer is optimizer
+        and [tuple(v.shape) for v in model.trainable_variables] == [s for b in variables for s in b]
+        and run.sampling == sampling
+        and (run.loss is not None) == with_loss
+    )

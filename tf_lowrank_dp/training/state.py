@@ -1,0 +1,99 @@
+"""What a private model knows about itself: its ledger and the run that trains it."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
+from tf_lowrank_dp.errors import NotPrivateError
+from tf_lowrank_dp.mechanism.engine import PrivateGradients
+from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.training.compiled_loss import CompiledLoss
+
+_ATTRIBUTE = "_privacy_state"
+# Ledgers outlive conversion: make_standard and back keeps what was spent.
+_LEDGERS: weakref.WeakKeyDictionary[keras.Model, PrivacyLedger] = weakref.WeakKeyDictionary()
+
+
+@dataclasses.dataclass
+class Run:
+    """One optimizer, sampler and noise level at work on a model.
+
+    Attributes:
+        engine: computes private gradients and counts its releases.
+        optimizer: the optimizer that the run belongs to.
+        sampling: how the batches are drawn.
+        entry: the run's line in the ledger.
+        loss: per-example losses of the model, or None in a custom loop.
+        allowed_steps: number of releases the budget was calibrated for; None without a budget.
+        seeded: whether sampling or noise follow a given seed, hence are not private.
+    """
+
+    engine: PrivateGradients
+    optimizer: DPOptimizer
+    sampling: Sampling
+    entry: LedgerEntry
+    loss: CompiledLoss | None
+    allowed_steps: int | None
+    seeded: bool
+
+    @property
+    def steps(self) -> int:
+        """Number of releases so far."""
+        return int(self.engine.steps.numpy())
+
+
+@dataclasses.dataclass
+class PrivateState:
+    """Kept on the model from `make_private` to `make_standard`."""
+
+    ledger: PrivacyLedger
+    microbatch_size: int | None
+    run: Run | None = None
+
+    def sync(self) -> None:
+        """Writes the run's count of releases into the ledger."""
+        if self.run is not None and not tf.inside_function():
+            self.ledger.update_steps(self.run.entry.entry_id, self.run.steps)
+
+
+def ledger_of(model: keras.Model) -> PrivacyLedger:
+    """The ledger of a model, private at present or not; up to date."""
+    state = find_state(model)
+    if state is not None:
+        state.sync()
+    return _LEDGERS.setdefault(model, PrivacyLedger())
+
+
+def find_state(model: keras.Model) -> PrivateState | None:
+    """The state of a private model, None for an ordinary one."""
+    return model.__dict__.get(_ATTRIBUTE)
+
+
+def state_of(model: keras.Model) -> PrivateState:
+    """The state of a private model.
+
+    Raises:
+        NotPrivateError: the model was not made private.
+    """
+    state = find_state(model)
+    if state is None:
+        raise NotPrivateError(
+            f"Expected a private model. Received: '{model.name}', which was not converted. Call "
+            "tfdp.make_private(model) first."
+        )
+    return state
+
+
+def attach_state(model: keras.Model, state: PrivateState) -> None:
+    """Puts the state on the model, past Keras' attribute tracking: it is not part of the model."""
+    object.__setattr__(model, _ATTRIBUTE, state)
+
+
+def detach_state(model: keras.Model) -> None:
+    """Takes the state off; the ledger stays known."""
+    model.__dict__.pop(_ATTRIBUTE, None)

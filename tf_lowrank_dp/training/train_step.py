@@ -1,0 +1,80 @@
+"""The private `train_step` of a model that was made private."""
+
+from __future__ import annotations
+
+import keras
+
+from tf_lowrank_dp.errors import NotPrivateError
+from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.sampling.batch import PRESENCE, unpack_batch
+from tf_lowrank_dp.training.added_losses import regularization_gradients
+from tf_lowrank_dp.training.metrics import update_metrics
+from tf_lowrank_dp.training.state import state_of
+
+
+def train_step(model: keras.Model, batch: dict) -> dict:
+    """One private step on a logical batch; what `fit` runs.
+
+    Args:
+        model: private, compiled with a private optimizer, bound to a sampler (`fit` does it, or
+            `PrivateTrainer`).
+        batch: a logical batch, see `tf_lowrank_dp.sampling.batch`.
+
+    Returns:
+        The metrics' results.
+    """
+    optimizer = private_optimizer(model)
+    run = state_of(model).run
+    if run is None or run.loss is None:
+        raise NotPrivateError(
+            "Expected a model that knows how its batches are sampled. Received: a call of "
+            "train_step outside of fit. Use model.fit, or tfdp.PrivateTrainer in a custom loop."
+        )
+    presence = unpack_batch(batch)[-1]
+    rest = {key: value for key, value in batch.items() if key != PRESENCE}
+    gradients = run.engine(
+        run.loss,
+        rest,
+        presence,
+        on_outputs=lambda *part: update_metrics(model, *part),
+    )
+    apply_gradients(model, optimizer, gradients)
+    return model.get_metrics_result()
+
+
+def apply_gradients(model: keras.Model, optimizer: DPOptimizer, gradients) -> None:
+    """Adds the gradients of weight regularisers and hands the sum to the inner optimizer."""
+    penalties = regularization_gradients(model)
+    if penalties:
+        gradients = [
+            g if p is None else g + p for g, p in zip(gradients, penalties, strict=True)
+        ]
+    variables = model.trainable_variables
+    gradients = [keras.ops.cast(g, v.dtype) for g, v in zip(gradients, variables, strict=True)]
+    optimizer.apply_private(gradients, variables)
+
+
+def private_optimizer(model: keras.Model) -> DPOptimizer:
+    """The private optimizer that the model was compiled with.
+
+    Raises:
+        NotPrivateError: there is none.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) and isinstance(
+        inner, DPOptimizer
+    ):
+        raise NotPrivateError(
+            "Expected the private optimizer itself. Received: a LossScaleOptimizer around it, "
+            "which Keras adds under mixed_float16. Pass auto_scale_loss=False to "
+            "model.compile: clipping and noise act in float32 and need no loss scaling."
+        )
+    if not isinstance(optimizer, DPOptimizer):
+        raise NotPrivateError(
+            "Expected a private model to be compiled with a private optimizer, such as "
+            f"tfdp.DPSGDOptimizer. Received: {type(optimizer).__name__}, which would train "
+            "without privacy. Compile with a private optimizer, or call "
+            "tfdp.make_standard(model) for ordinary training."
+        )
+    return optimizer

@@ -1,0 +1,89 @@
+"""Private gradients in a custom training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp.accounting import Sampling
+from tf_lowrank_dp.sampling import PoissonSampler
+from tf_lowrank_dp.training.run import check_budget, start_run
+from tf_lowrank_dp.training.state import state_of
+from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
+
+
+class PrivateTrainer:
+    """Per-example losses in, private gradients out: the primitive below `fit`.
+
+    Every call of `gradients` is one release: it is counted in the model's ledger, in graphs as
+    well, and checked against the budget before it is made (in a `tf.function` call `check_budget`
+    yourself before each step: tracing sees only the first).
+
+    Args:
+        model: private, compiled with a private optimizer (a loss is not needed).
+        sampler: the `PoissonSampler` that the batches come from, or a `Sampling` that describes
+            how they are drawn.
+        steps: number of steps planned, used to calibrate the noise.
+
+    Example:
+
+    >>> import keras, numpy as np, tf_lowrank_dp as tfdp
+    >>> x, y = np.ones((64, 4), "float32"), np.zeros(64, "int32")
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    >>> _ = tfdp.make_private(model)
+    >>> model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0))
+    >>> sampler = tfdp.PoissonSampler(x, y, batch_size=8, steps=3)
+    >>> trainer = tfdp.PrivateTrainer(model, sampler, steps=3)
+    >>> def forward(batch):
+    ...     logits = model(batch["x"], training=True)
+    ...     return keras.losses.sparse_categorical_crossentropy(
+    ...         batch["y"], logits, from_logits=True), logits
+    >>> for batch in sampler:
+    ...     trainer.apply(trainer.gradients(forward, batch))
+    >>> tfdp.privacy_spent(model, delta=1e-3) > 0
+    True
+    """
+
+    def __init__(
+        self, model: keras.Model, sampler: PoissonSampler | Sampling, steps: int | None = None
+    ):
+        sampling = sampler if isinstance(sampler, Sampling) else sampler.sampling
+        steps = steps or getattr(sampler, "steps", None)
+        if steps is None and private_optimizer(model).noise_multiplier is None:
+            raise ValueError(
+                "Expected steps, the number of steps that the budget shall last. Received: None "
+                "with an endless sampler. Pass steps=... or compile with noise_multiplier=..."
+            )
+        self._model = model
+        self._run = start_run(
+            model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False), with_loss=False
+        )
+
+    def gradients(self, forward: Callable, batch: dict) -> list[tf.Tensor]:
+        """Private gradients of the mean loss, one float32 tensor for each trainable variable.
+
+        Args:
+            forward: takes a dict like `batch` without its presence, calls the model, and returns
+                one loss per example, `(b,)`, and anything else as nested tensors `(b, ...)`.
+            batch: a logical batch, see `tf_lowrank_dp.sampling.batch`.
+
+        Raises:
+            PrivacyBudgetExceededError: the release would overspend.
+        """
+        if tf.executing_eagerly():
+            self.check_budget()
+        batch = tf.nest.map_structure(tf.convert_to_tensor, dict(batch))
+        presence = batch.pop("presence")
+        gradients = self._run.engine(forward, batch, presence)
+        state_of(self._model).sync()
+        return gradients
+
+    def apply(self, gradients: list[tf.Tensor]) -> None:
+        """Adds weight regularisers and updates the weights with the inner optimizer."""
+        apply_gradients(self._model, private_optimizer(self._model), gradients)
+
+    def check_budget(self, steps: int = 1) -> None:
+        """Raises `PrivacyBudgetExceededError` if `steps` more releases would overspend."""
+        check_budget(self._model, steps)

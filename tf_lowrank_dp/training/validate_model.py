@@ -1,0 +1,62 @@
+"""Refusals by type: what cannot be trained privately is named before anything is spent."""
+
+from __future__ import annotations
+
+import keras
+
+from tf_lowrank_dp.errors import UnsupportedModelError
+
+
+def validate_model(model: keras.Model) -> None:
+    """Checks a model before it is made private, and again before each `fit`.
+
+    Raises:
+        UnsupportedModelError: names the layer and the remedy.
+    """
+    if not isinstance(model, keras.Model):
+        raise UnsupportedModelError(
+            f"Expected a keras.Model. Received: {type(model).__name__}. Wrap layers in a "
+            "keras.Sequential or functional model."
+        )
+    unbuilt = [layer.name for layer in model._flatten_layers() if not layer.built]
+    if unbuilt:
+        raise UnsupportedModelError(
+            f"Expected a built model. Received: '{model.name}' with unbuilt layers {unbuilt}. Call "
+            "the model once on a batch of data, or model.build(input_shape), first."
+        )
+    if not model.trainable_variables:
+        raise UnsupportedModelError(
+            f"Expected something to train. Received: '{model.name}' without trainable variables. "
+            "Set trainable = True on the layers to train."
+        )
+    for method in ("train_step", "compute_loss"):
+        if getattr(type(model), method) is not getattr(keras.Model, method):
+            raise UnsupportedModelError(
+                f"Expected Keras' own {method}. Received: {type(model).__name__} overrides it, so "
+                "its loss has no known value per example. Train it in a custom loop with "
+                "tfdp.PrivateTrainer."
+            )
+    for layer in model._flatten_layers():
+        _validate_layer(layer)
+
+
+def _validate_layer(layer: keras.layers.Layer) -> None:
+    if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
+        raise UnsupportedModelError(
+            f"Expected layers that treat each example by itself. Received: '{layer.name}', a "
+            "trainable BatchNormalization, which mixes the examples of a batch and stores their "
+            "averages without noise. Freeze it (layer.trainable = False uses the stored "
+            "averages) or use keras.layers.GroupNormalization instead."
+        )
+    if getattr(layer, "stateful", False):
+        raise UnsupportedModelError(
+            f"Expected layers without memory of earlier batches. Received: '{layer.name}', a "
+            "stateful recurrent layer. Set stateful=False."
+        )
+    overwritten = [v.path for v in layer.trainable_variables if v.overwrite_with_gradient]
+    if overwritten:
+        raise UnsupportedModelError(
+            f"Expected weights that an optimizer updates. Received: '{layer.name}' with {overwritten}, "
+            "which Keras overwrites with their gradient (float8 training). Use another dtype "
+            "policy, such as mixed_bfloat16."
+        )
