@@ -71,7 +71,7 @@ def _mha(**kwargs):
 
 
 def _gqa():
-    layer = L.GroupedQueryAttention(3, 4, 2)
+    layer = L.GroupQueryAttention(3, 4, 2)
     return lambda x: layer(x, x)
 
 
@@ -106,9 +106,9 @@ LAYER_CASES = [
     _case("dense_shared", _shared_dense, (5,)),
     _case("dense_shared_materialised", _shared_small_dense, (9, 3)),
     _case("einsum_plain", _simple(L.EinsumDense, "ab,bc->ac", 4, bias_axes="c"), (5,)),
-    _case("einsum_heads", _simple(L.EinsumDense, "abc,cde->abde", (None, 2, 3), bias_axes="de"), SEQUENCE),
-    _case("einsum_merge", _simple(L.EinsumDense, "abcd,cde->abe", (None, 7), bias_axes="e"), (4, 2, 3)),
-    _case("einsum_kernel_order", _simple(L.EinsumDense, "abc,dc->abd", (None, 8)), SEQUENCE),
+    _case("einsum_heads", _simple(L.EinsumDense, "abc,cde->abde", (6, 2, 3), bias_axes="de"), SEQUENCE),
+    _case("einsum_merge", _simple(L.EinsumDense, "abcd,cde->abe", (4, 7), bias_axes="e"), (4, 2, 3)),
+    _case("einsum_kernel_order", _simple(L.EinsumDense, "abc,dc->abd", (6, 8)), SEQUENCE),
     _case("einsum_position_bias", _simple(L.EinsumDense, "abc,cd->abd", (6, 4), bias_axes="bd"), SEQUENCE),
     _case("einsum_over_positions", _simple(L.EinsumDense, "abc,bd->adc", (4, 5), bias_axes="d"), SEQUENCE),
     _case("einsum_grouped", _simple(L.EinsumDense, "abc,bcd->abd", (6, 4)), SEQUENCE),

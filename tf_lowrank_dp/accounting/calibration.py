@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 
 import numpy as np
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp.accounting import composition
 from tf_lowrank_dp.accounting.ledger import LedgerEntry, PrivacyLedger
 from tf_lowrank_dp.accounting.sampling import Sampling, steps_per_epoch
 from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 
 MAX_STEPS = 10**7
 
+# Searches go through faster methods first; each begins where the one before it ended.
+_SEARCH = {"pld": ("rough", "coarse_pld", "pld"), "rdp": ("rough", "rdp")}
 _TOLERANCE = 1e-3
-_ROUGH_TOLERANCE = 0.02
 _MIN_NOISE_MULTIPLIER = 1e-4
 _MAX_NOISE_MULTIPLIER = 1e6
 
@@ -82,15 +85,16 @@ def calibrate_noise_multiplier(
     def planned(noise_multiplier: float) -> list[LedgerEntry]:
         return [LedgerEntry(sampling, noise_multiplier, steps, entry_id="planned")]
 
-    def fits(noise_multiplier: float) -> bool:
-        extra = planned(noise_multiplier)
-        return spent.epsilon(delta, accountant=accountant, extra=extra) <= epsilon
+    def fits(noise_multiplier: float, method: str = accountant) -> bool:
+        return spent.epsilon_by(method, delta, planned(noise_multiplier)) <= epsilon
 
-    def roughly_fits(noise_multiplier: float) -> bool:
-        return spent.rough_epsilon(delta, extra=planned(noise_multiplier)) <= epsilon
-
-    guess = _smallest(roughly_fits, start=1.0, tolerance=_ROUGH_TOLERANCE)
-    noise_multiplier = _smallest(fits, start=guess or 1.0, tolerance=_TOLERANCE)
+    noise_multiplier = None
+    for method in _SEARCH[accountant]:
+        noise_multiplier = _smallest(
+            functools.partial(fits, method=method),
+            start=noise_multiplier or 1.0,
+            tolerance=_TOLERANCE,
+        )
     if noise_multiplier is None:
         raise PrivacyBudgetExceededError(
             f"Expected room for {steps} steps within the target epsilon={epsilon} at delta={delta}."
@@ -140,18 +144,17 @@ def max_steps(
     """
     epsilon = _validate.positive(epsilon=epsilon)
     delta = _validate.below_one(delta=delta)
+    accountant = _validate.one_of(composition.ACCOUNTANTS, accountant=accountant)
     spent = PrivacyLedger() if spent is None else spent
 
-    def further(steps: int) -> list[LedgerEntry]:
-        return [dataclasses.replace(entry, steps=steps)]
+    def fits(steps: int, method: str) -> bool:
+        further = [dataclasses.replace(entry, steps=steps)]
+        return spent.epsilon_by(method, delta, further) <= epsilon
 
-    def fits(steps: int) -> bool:
-        return spent.epsilon(delta, accountant=accountant, extra=further(steps)) <= epsilon
-
-    def roughly_fits(steps: int) -> bool:
-        return spent.rough_epsilon(delta, extra=further(steps)) <= epsilon
-
-    return _largest(fits, start=_largest(roughly_fits, start=1))
+    steps = 1
+    for method in _SEARCH[accountant]:
+        steps = _largest(functools.partial(fits, method=method), start=steps)
+    return steps
 
 
 def _planned_sampling(
@@ -207,7 +210,7 @@ def _smallest(fits: Callable[[float], bool], *, start: float, tolerance: float) 
     Returns:
         A value that fits, or None if none up to the maximum does.
     """
-    factor, low, high = 1.1, None, None
+    factor, low, high = 1 + tolerance / 2, None, None
     value = start
     while low is None or high is None:
         if fits(value):
@@ -238,7 +241,7 @@ def _largest(fits: Callable[[int], bool], *, start: int) -> int:
         start: where to begin; the closer, the faster.
     """
     low, high = 0, MAX_STEPS + 1
-    value, gap = min(max(start, 1), MAX_STEPS), max(start // 16, 1)
+    value, gap = min(max(start, 1), MAX_STEPS), max(start // 1000, 1)
     while low < value < high:
         if fits(value):
             low, value = value, min(value + gap, MAX_STEPS)

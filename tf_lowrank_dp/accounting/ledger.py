@@ -244,31 +244,27 @@ class PrivacyLedger:
         """
         delta = _validate.below_one(delta=delta)
         accountant = _validate.one_of(composition.ACCOUNTANTS, accountant=accountant)
-        entries = self._with(extra)
-        if any(entry.noise_multiplier == 0 for entry in entries):
-            return math.inf
-        mechanisms = mechanisms_of(entries)
-        return composition.composed_epsilon(
-            mechanisms, neighboring_relation(entries), delta, accountant
-        )
+        return self.epsilon_by(accountant, delta, extra)
 
-    def rough_epsilon(self, delta: float, *, extra: Iterable[LedgerEntry] = ()) -> float:
-        """Returns the order of magnitude of `epsilon` within milliseconds. It is no bound.
+    def epsilon_by(self, method: str, delta: float, extra: Iterable[LedgerEntry] = ()) -> float:
+        """Returns epsilon by any method of `composed_epsilon`, for searches that need it often.
 
         Args:
+            method: as in `composition.composed_epsilon`. "rough" is no bound.
             delta: as in `epsilon`.
             extra: as in `epsilon`.
 
         Example:
 
-        >>> PrivacyLedger().rough_epsilon(1e-5)
+        >>> PrivacyLedger().epsilon_by("rough", 1e-5)
         0.0
         """
         entries = self._with(extra)
         if any(entry.noise_multiplier == 0 for entry in entries):
             return math.inf
         mechanisms = mechanisms_of(entries)
-        return composition.rough_epsilon(mechanisms, neighboring_relation(entries), delta)
+        relation = neighboring_relation(entries)
+        return composition.composed_epsilon(mechanisms, relation, delta, method)
 
     def to_json(self) -> str:
         """Returns the ledger as text for `from_json`.

@@ -111,7 +111,7 @@ def _warnings(
     if without_noise:
         warnings.append("Not private: there are steps without noise, so epsilon is infinite.")
     elif math.isinf(epsilon):
-        warnings.append("Not private: there is so little noise that epsilon is beyond any use.")
+        warnings.append("Not private: at this noise and this delta, epsilon is beyond any use.")
     if any(e.noise_multiplier == 0 and e.is_released for e in planned):
         warnings.append("Warning: planned steps without noise will make epsilon infinite.")
     if ledger.prior_spend_unknown:

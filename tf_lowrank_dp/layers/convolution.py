@@ -41,7 +41,8 @@ class _ConvolutionCapture:
         if self.bias is not None:
             z = keras.ops.add(z, self.bias)
         kernel = self._kernel if hasattr(self, "_kernel") else self.kernel
-        builders = [(kernel, lambda d: self._kernel_gradient(x, d, padding))]
+        gradient = self._kernel_gradient  # bound now: the class is exchanged back before its use
+        builders = [(kernel, lambda d: gradient(x, d, padding))]
         if self.bias is not None:
             builders.append((self.bias, lambda d: broadcast_gradient(d, self.bias.shape)))
         (z,) = recorder.watch(self.name, [z], builders)
