@@ -107,4 +107,4 @@ def _compile_private(workload: Workload, spec: Spec) -> None:
     tfdp.make_private(workload.model)
     _compile(workload, spec)
     sampler = tfdp.PoissonSampler(workload.x, workload.y, batch_size=spec.batch, steps=1)
-    tfdp.training.prepare(workload.model, sampler.sampling)
+    tfdp.training.start_run(workload.model, sampler.sampling, steps=1)

@@ -37,7 +37,7 @@ def per_example_gradients(model, loss_of, batch):
 
 def norms(gradients):
     """Joint norm of each example, float64 `(b,)`."""
-    return np.sqrt(sum((g.reshape(len(g), -1) ** 2).sum(1) for g in gradients))
+    return np.sqrt(sum((g**2).sum(axis=tuple(range(1, g.ndim))) for g in gradients))
 
 
 def clipped_sums(gradients, presence, l2_norm_clip):

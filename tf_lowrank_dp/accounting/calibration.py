@@ -17,8 +17,12 @@ from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 
 MAX_STEPS = 10**7
 
-# Searches go through faster methods first; each begins where the one before it ended.
-_SEARCH = {"pld": ("rough", "coarse_pld", "pld"), "rdp": ("rough", "rdp")}
+# Searches go through faster methods first; each begins where the one before it ended. The number
+# is the relative size of its first step.
+_SEARCH = {
+    "pld": {"rough": 1.0, "coarse_pld": 0.05, "pld": 5e-4},
+    "rdp": {"rough": 1.0, "rdp": 0.01},
+}
 _TOLERANCE = 1e-3
 _MIN_NOISE_MULTIPLIER = 1e-4
 _MAX_NOISE_MULTIPLIER = 1e6
@@ -89,11 +93,11 @@ def calibrate_noise_multiplier(
         return spent.epsilon_by(method, delta, planned(noise_multiplier)) <= epsilon
 
     noise_multiplier = None
-    for method in _SEARCH[accountant]:
+    for method, first_step in _SEARCH[accountant].items():
         noise_multiplier = _smallest(
             functools.partial(fits, method=method),
             start=noise_multiplier or 1.0,
-            tolerance=_TOLERANCE,
+            first_step=first_step,
         )
     if noise_multiplier is None:
         raise PrivacyBudgetExceededError(
@@ -116,6 +120,8 @@ def max_steps(
     entry: LedgerEntry,
     spent: PrivacyLedger | None = None,
     accountant: str = "pld",
+    *,
+    limit: int = MAX_STEPS,
 ) -> int:
     """Returns the largest number of further steps of a run that stays within a privacy budget.
 
@@ -129,9 +135,12 @@ def max_steps(
             continue it.
         spent: what was released before, if anything.
         accountant: "pld" or "rdp".
+        limit: the most that is wanted, such as the planned number of steps, at most `MAX_STEPS`,
+            ten million. The search is faster the smaller it is: a million steps take seconds each
+            time their epsilon is computed.
 
     Returns:
-        The number of further steps, at most `MAX_STEPS`, ten million.
+        The number of further steps, at most `limit`.
 
     Raises:
         ValueError: An argument is out of its range.
@@ -145,6 +154,7 @@ def max_steps(
     epsilon = _validate.positive(epsilon=epsilon)
     delta = _validate.below_one(delta=delta)
     accountant = _validate.one_of(composition.ACCOUNTANTS, accountant=accountant)
+    limit = min(_validate.integer_at_least(1, limit=limit), MAX_STEPS)
     spent = PrivacyLedger() if spent is None else spent
 
     def fits(steps: int, method: str) -> bool:
@@ -152,8 +162,10 @@ def max_steps(
         return spent.epsilon_by(method, delta, further) <= epsilon
 
     steps = 1
-    for method in _SEARCH[accountant]:
-        steps = _largest(functools.partial(fits, method=method), start=steps)
+    for method, first_step in _SEARCH[accountant].items():
+        steps = _largest(
+            functools.partial(fits, method=method), start=steps, first_step=first_step, limit=limit
+        )
     return steps
 
 
@@ -199,18 +211,18 @@ def _planned_steps(epochs: int | None, steps: int | None, sampling: Sampling) ->
     return epochs * steps_per_epoch(sampling.num_examples, sampling.batch_size)
 
 
-def _smallest(fits: Callable[[float], bool], *, start: float, tolerance: float) -> float | None:
-    """Returns a noise multiplier that fits, within `tolerance` (relative) of the smallest one.
+def _smallest(fits: Callable[[float], bool], *, start: float, first_step: float) -> float | None:
+    """Returns a noise multiplier that fits, within a tolerance of the smallest one.
 
     Args:
         fits: False below some value, True above it.
         start: where to begin; the closer, the faster.
-        tolerance: relative to the value.
+        first_step: relative size of the first step away from there.
 
     Returns:
         A value that fits, or None if none up to the maximum does.
     """
-    factor, low, high = 1 + tolerance / 2, None, None
+    factor, low, high = 1 + first_step, None, None
     value = start
     while low is None or high is None:
         if fits(value):
@@ -224,7 +236,7 @@ def _smallest(fits: Callable[[float], bool], *, start: float, tolerance: float) 
                 return None
             value = min(value * factor, _MAX_NOISE_MULTIPLIER)
         factor *= factor
-    while high > low * (1 + tolerance):
+    while high > low * (1 + _TOLERANCE):
         middle = math.sqrt(low * high)
         if fits(middle):
             high = middle
@@ -233,18 +245,20 @@ def _smallest(fits: Callable[[float], bool], *, start: float, tolerance: float) 
     return high
 
 
-def _largest(fits: Callable[[int], bool], *, start: int) -> int:
-    """Returns the largest number in [0, MAX_STEPS] that fits, where larger ones do not.
+def _largest(fits: Callable[[int], bool], *, start: int, first_step: float, limit: int) -> int:
+    """Returns the largest number in [0, limit] that fits, where larger ones do not.
 
     Args:
         fits: True up to some number, False above it. 0 is taken to fit.
         start: where to begin; the closer, the faster.
+        first_step: relative size of the first step away from there.
+        limit: the most to return.
     """
-    low, high = 0, MAX_STEPS + 1
-    value, gap = min(max(start, 1), MAX_STEPS), max(start // 1000, 1)
+    low, high = 0, limit + 1
+    value, gap = min(max(start, 1), limit), max(math.ceil(first_step * start), 1)
     while low < value < high:
         if fits(value):
-            low, value = value, min(value + gap, MAX_STEPS)
+            low, value = value, min(value + gap, limit)
         else:
             high, value = value, max(value - gap, 0)
         gap *= 2

@@ -60,17 +60,18 @@ def own_variables(layer: keras.layers.Layer) -> list:
 
 
 class _VectorJacobian:
-    """Per-example products of output gradients with a layer's Jacobian, computed once."""
+    """Per-example products of output gradients with a layer's Jacobian, computed once for each."""
 
     def __init__(self, call, variables, args, kwargs, tensors, name):
         self._call, self._variables, self._tensors = call, variables, tensors
         self._arguments, self._name = (args, kwargs), name
-        self._gradients = None
+        self._products = {}
 
     def __call__(self, index: int, *output_gradients) -> Materialized:
-        if self._gradients is None:
-            self._gradients = self._compute(output_gradients)
-        return Materialized(self._gradients[index])
+        key = tuple(d.ref() for d in output_gradients)
+        if key not in self._products:
+            self._products[key] = self._compute(output_gradients)
+        return Materialized(self._products[key][index])
 
     def _compute(self, output_gradients):
         flat = keras.tree.flatten(self._arguments)

@@ -1,0 +1,149 @@
+"""Noise against the laws of the normal distribution; fixed seeds, bounds of about four sigma."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
+from tf_lowrank_dp.mechanism.noise import NoiseGenerator
+
+SIZE = 200_000
+
+
+def draw(generator, *shapes):
+    return [tensor.numpy() for tensor in generator.normal(list(shapes))]
+
+
+@pytest.mark.parametrize(("noise_multiplier", "clip"), [(1.1, 1.0), (0.5, 3.0), (20.0, 0.01)])
+def test_variance_of_what_is_added_is_the_square_of_multiplier_times_clip(noise_multiplier, clip):
+    sums = [[tf.fill([SIZE], 5.0)]]
+    [[released]] = GaussianMechanism(clip, noise_multiplier).release(sums, NoiseGenerator(seed=1))
+    added = released.numpy().astype(np.float64) - 5.0
+    variance = (noise_multiplier * clip) ** 2
+    assert abs(added.mean()) < 4 * np.sqrt(variance / SIZE)
+    assert abs(added.var() / variance - 1) < 4 * np.sqrt(2 / SIZE)
+
+
+def test_blocks_get_the_noise_of_the_whole_release_each():
+    sums = [[tf.zeros([SIZE])], [tf.zeros([SIZE])]]
+    released = GaussianMechanism(2.0, 1.5, num_blocks=2).release(sums, NoiseGenerator(seed=2))
+    for [block] in released:
+        assert abs(block.numpy().std() / 3.0 - 1) < 4 * np.sqrt(0.5 / SIZE)
+
+
+def test_noise_is_normal():
+    [values] = draw(NoiseGenerator(seed=3), (SIZE,))
+    assert scipy.stats.kstest(values, "norm").pvalue > 1e-3
+    assert abs(scipy.stats.kurtosis(values)) < 4 * np.sqrt(24 / SIZE)
+
+
+def test_noise_of_variables_and_of_steps_is_independent():
+    generator = NoiseGenerator(seed=4)
+    first, second = draw(generator, (SIZE,), (SIZE,))
+    [third] = draw(generator, (SIZE,))
+    for a, b in ((first, second), (first, third), (second, third)):
+        assert abs(np.corrcoef(a, b)[0, 1]) < 4 / np.sqrt(SIZE)
+    # Neither is one stream a shifted copy of another.
+    everything = np.concatenate([first, second, third])
+    assert len(np.unique(everything)) > 0.9 * len(everything)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (7, 5), (64, 33)])
+def test_no_value_is_repeated_between_variables_and_steps(shape):
+    generator = NoiseGenerator(seed=5)
+    draws = [tensor for _ in range(5) for tensor in draw(generator, shape, shape, shape)]
+    vectors = {tensor.tobytes() for tensor in draws}
+    assert len(vectors) == len(draws)
+    firsts = {float(tensor.flat[0]) for tensor in draws}
+    assert len(firsts) == len(draws)
+
+
+def test_within_a_large_tensor_no_stretch_repeats_in_the_next_variable():
+    first, second = draw(NoiseGenerator(seed=6), (4096,), (4096,))
+    stretches = {first[n : n + 4].tobytes() for n in range(4093)}
+    assert not any(second[n : n + 4].tobytes() in stretches for n in range(4093))
+
+
+def test_every_step_of_a_graph_draws_anew():
+    generator = NoiseGenerator(seed=7)
+
+    @tf.function
+    def step():
+        return generator.normal([(8,)])[0]
+
+    draws = {step().numpy().tobytes() for _ in range(10)}
+    assert len(draws) == 10
+
+
+def test_eager_graph_and_xla_draw_the_same_noise_for_a_seed():
+    def step(generator):
+        return generator.normal([(50,), (3, 4)])
+
+    eager = step(NoiseGenerator(seed=8))
+    for jit_compile in (False, True):
+        generator = NoiseGenerator(seed=8)
+        compiled = tf.function(lambda g=generator: step(g), jit_compile=jit_compile)()
+        for a, b in zip(eager, compiled, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_seed_is_reproducible_and_no_seed_is_not():
+    [a], [b] = draw(NoiseGenerator(seed=9), (100,)), draw(NoiseGenerator(seed=9), (100,))
+    np.testing.assert_array_equal(a, b)
+    [c], [d] = draw(NoiseGenerator(), (100,)), draw(NoiseGenerator(), (100,))
+    assert not np.any(c == d)
+
+
+def test_zero_noise_multiplier_leaves_the_sums_as_they_are():
+    sums = [[tf.constant([1.0, 2.0])], [tf.constant(3.0)]]
+    released = GaussianMechanism(float("inf"), 0.0).release(sums, NoiseGenerator())
+    np.testing.assert_array_equal(released[0][0], [1.0, 2.0])
+    np.testing.assert_array_equal(released[1][0], 3.0)
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.1, 0.7, 1.1, 3.3333333])
+@pytest.mark.parametrize("clip", [0.3, 1.0, 1e-3])
+def test_the_event_is_what_is_added_and_sigma_is_rounded_up(noise_multiplier, clip):
+    """Against the same seed's standard normals, which are known."""
+    mechanism = GaussianMechanism(clip, noise_multiplier)
+    assert mechanism.event.noise_multiplier == noise_multiplier
+    [normals] = draw(NoiseGenerator(seed=10), (1000,))
+    [[added]] = mechanism.release([[tf.zeros([1000])]], NoiseGenerator(seed=10))
+    deviations = added.numpy().astype(np.float64) / normals.astype(np.float64)
+    deviation = np.median(deviations)
+    assert deviation >= noise_multiplier * clip
+    np.testing.assert_allclose(deviation, noise_multiplier * clip, rtol=1e-6)
+
+
+def test_copies_and_pickles_take_a_key_of_their_own():
+    generator = NoiseGenerator()
+    copies = [copy.deepcopy(generator), pickle.loads(pickle.dumps(generator))]
+    draws = {draw(g, (16,))[0].tobytes() for g in [generator, *copies]}
+    assert len(draws) == 3
+
+
+def test_rekey_changes_the_noise():
+    generator = NoiseGenerator()
+    [before] = draw(generator, (100,))
+    generator.rekey()
+    [after] = draw(generator, (100,))
+    assert not np.any(before == after)
+
+
+def test_the_key_is_in_no_repr_and_no_pickle():
+    generator = NoiseGenerator()
+    key = int(generator._key.numpy()[0])
+    texts = [repr(generator).encode(), str(generator).encode(), pickle.dumps(generator)]
+    for text in texts:
+        assert str(key).encode() not in text
+        assert key.to_bytes(8, "little") not in text and key.to_bytes(8, "big") not in text
+
+
+def test_the_key_has_64_random_bits():
+    keys = [int(NoiseGenerator()._key.numpy()[0]) for _ in range(64)]
+    assert len(set(keys)) == 64
+    assert np.bitwise_or.reduce(np.array(keys, np.uint64)) == np.uint64(2**64 - 1)
