@@ -79,16 +79,25 @@ def test_every_step_of_a_graph_draws_anew():
     assert len(draws) == 10
 
 
-def test_eager_graph_and_xla_draw_the_same_noise_for_a_seed():
-    def step(generator):
-        return generator.normal([(50,), (3, 4)])
+def test_eager_and_graph_mode_draw_the_same_noise_for_a_seed():
+    eager = draw(NoiseGenerator(seed=8), (50,), (3, 4))
+    generator = NoiseGenerator(seed=8)
+    graph = tf.function(lambda: generator.normal([(50,), (3, 4)]), autograph=False)()
+    for a, b in zip(eager, graph, strict=True):
+        np.testing.assert_array_equal(a, b)
 
-    eager = step(NoiseGenerator(seed=8))
-    for jit_compile in (False, True):
-        generator = NoiseGenerator(seed=8)
-        compiled = tf.function(lambda g=generator: step(g), jit_compile=jit_compile)()
-        for a, b in zip(eager, compiled, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+def test_noise_under_xla_is_normal_and_repeats_nowhere():
+    """XLA lays a key's stream out in its own way, so this holds for it apart."""
+    generator = NoiseGenerator(seed=8)
+    step = tf.function(
+        lambda: generator.normal([(4096,), (4096,)]), jit_compile=True, autograph=False
+    )
+    draws = [tensor.numpy() for _ in range(3) for tensor in step()]
+    values = np.concatenate(draws)
+    assert scipy.stats.kstest(values, "norm").pvalue > 1e-3
+    assert len(np.unique(values)) > 0.999 * len(values)
+    assert np.max(np.abs(np.corrcoef(draws) - np.eye(6))) < 4.5 / np.sqrt(4096)
 
 
 def test_seed_is_reproducible_and_no_seed_is_not():

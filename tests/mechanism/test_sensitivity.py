@@ -32,13 +32,15 @@ relaxed = settings(
 
 def contributions(records, factors):
     """Float64 norms of what each record adds; a factor of 0 adds nothing even to NaN."""
-    factors = factors.numpy().astype(np.float64)
-    squares = 0.0
-    for record in records:
-        exact = record.exact().reshape(len(factors), -1)
-        parts = np.where(factors[:, None] == 0.0, 0.0, exact * factors[:, None])
-        squares = squares + (parts**2).sum(1)
+    squares = sum((added(record, factors) ** 2).sum(1) for record in records)
     return np.sqrt(squares)
+
+
+def added(record, factors):
+    """What each record of a variable adds, float64 `(b, parameters)`."""
+    factors = factors.numpy().astype(np.float64)[:, None]
+    with np.errstate(invalid="ignore"):
+        return np.where(factors == 0.0, 0.0, record.exact().reshape(len(factors), -1) * factors)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -95,12 +97,8 @@ def test_adding_or_removing_a_record_moves_the_sum_by_at_most_the_clip(
     neighbour = clip_factors(block, absent, clip)
     squares = 0.0
     for record in records:
-        exact = record.exact().reshape(len(fills), -1)
-        total = [
-            np.where(f[:, None] == 0.0, 0.0, exact * f[:, None].astype(np.float64)).sum(0)
-            for f in (everyone.numpy(), neighbour.numpy())
-        ]
-        squares += ((total[0] - total[1]) ** 2).sum()
+        difference = added(record, everyone).sum(0) - added(record, neighbour).sum(0)
+        squares += (difference**2).sum()
     # Rounding of this test's own float64 sums, relative to what they add up.
     rounding = 1e-15 * len(fills) ** 2 * clip * 10
     assert np.sqrt(squares) <= clip * SLACK + rounding
@@ -127,11 +125,15 @@ def test_duplicated_records_contribute_the_clip_each():
     np.testing.assert_allclose(factors.numpy() * exact, 1.0, rtol=1e-3)
 
 
+@pytest.mark.xfail(
+    strict=True,
+    reason="OuterProduct.squared_norm_bounds: squares of inputs below 1e-19 are flushed to zero",
+)
 @pytest.mark.parametrize("features", (4, 784))
 def test_a_product_of_tiny_inputs_and_huge_gradients_is_clipped(features):
-    """Each square underflows or nearly overflows float32, their product is an ordinary number."""
+    """The squares of the inputs underflow float32; the gradient is an ordinary number."""
     x = np.full((1, 1, features), 9e-20, np.float32)
     d = np.full((1, 1, 1), 1.2e19, np.float32)
     factor = clip_factors([OuterProduct(x, d)], tf.ones([1]), 1.0).numpy()[0]
-    norm = np.linalg.norm(x[0, 0].astype(np.float64)) * np.linalg.norm(d[0, 0].astype(np.float64))
+    norm = np.sqrt(features) * np.float64(x[0, 0, 0]) * np.float64(d[0, 0, 0])
     assert norm > 1.0 and factor * norm <= SLACK

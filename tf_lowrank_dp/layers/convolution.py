@@ -137,6 +137,8 @@ def shifted_inputs(x, d, kernel_size, strides, dilation, padding) -> Iterator[tf
         `(b, *out_space, cin)` for each of the `prod(kernel_size)` offsets.
     """
     sizes, outs = _spatial(x), _spatial(d)
+    with tf.control_dependencies([d]):
+        x = tf.identity(x)  # else the executor shifts all layers' inputs long before they are used
     spans = [
         (out - 1) * stride + (k - 1) * rate + 1
         for out, stride, k, rate in zip(outs, strides, kernel_size, dilation, strict=True)

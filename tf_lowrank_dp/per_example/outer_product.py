@@ -56,19 +56,14 @@ class OuterProduct(PerExampleGradient):
         return cls(x, d, gradients[0]._to_variable)
 
     def squared_norms(self) -> tf.Tensor:
-        if self._x.shape[1] == 1:
-            x2, d2 = self._squared_rows()
-            return (x2 * d2)[:, 0]
-        xx = tf.matmul(self._x, self._x, transpose_b=True)
-        dd = tf.matmul(self._d, self._d, transpose_b=True)
-        return tf.maximum(tf.reduce_sum(tf.reduce_sum(xx * dd, axis=-1), axis=-1), 0.0)
+        return self._norms_and_products()[0]
 
     def squared_norm_bounds(self) -> tf.Tensor:
-        x2, d2 = self._squared_rows()
-        a = tf.reduce_sum(tf.sqrt(x2) * tf.sqrt(d2), axis=-1)
+        squared_norms, products = self._norms_and_products()
         t = tf.cast(tf.shape(self._x)[1], tf.float32)
         features = self._x.shape[2] + self._d.shape[2]
-        return self.squared_norms() + 2.0 * ROUNDOFF * (features + 2.0 * t + 8.0) * tf.square(a)
+        slack = 2.0 * ROUNDOFF * (features + 2.0 * t + 8.0)
+        return squared_norms + slack * tf.square(tf.reduce_sum(products, axis=-1))
 
     def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         x = zero_absent(self._x, tf.cast(weights != 0.0, tf.float32))
@@ -80,6 +75,13 @@ class OuterProduct(PerExampleGradient):
     def materialize(self) -> tf.Tensor:
         return self._to_variable(tf.matmul(self._x, self._d, transpose_a=True))
 
-    def _squared_rows(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """`|x_bt|^2` and `|d_bt|^2`, each `(b, t)`."""
-        return tf.reduce_sum(tf.square(self._x), -1), tf.reduce_sum(tf.square(self._d), -1)
+    def _norms_and_products(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """`|g_b|^2` as computed, `(b,)`, and `|x_bt| |d_bt|`, `(b, t)`."""
+        if self._x.shape[1] == 1:
+            x2, d2 = (tf.reduce_sum(tf.square(v[:, 0]), -1) for v in (self._x, self._d))
+            return x2 * d2, tf.sqrt(x2)[:, None] * tf.sqrt(d2)[:, None]
+        xx = tf.matmul(self._x, self._x, transpose_b=True)
+        dd = tf.matmul(self._d, self._d, transpose_b=True)
+        squared_norms = tf.reduce_sum(tf.reduce_sum(xx * dd, axis=-1), axis=-1)
+        lengths = (tf.sqrt(tf.linalg.diag_part(gram)) for gram in (xx, dd))
+        return tf.maximum(squared_norms, 0.0), tf.multiply(*lengths)

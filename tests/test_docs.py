@@ -1,0 +1,72 @@
+"""What the documents promise: README's code runs, CI runs its commands, links lead somewhere."""
+
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/design.md"]
+
+QUICKSTART = 'pip install -e ".[examples]" && python examples/quickstart.py'
+TESTS = 'pip install -e ".[test]" && pytest'
+
+
+def code_blocks():
+    return re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+
+
+def test_the_example_has_15_lines():
+    assert len(code_blocks()[0].splitlines()) <= 15
+
+
+def test_the_code_of_the_readme_runs(capsys):
+    namespace = {}
+    for number, block in enumerate(code_blocks(), start=1):
+        exec(compile(block, f"README.md, block {number}", "exec"), namespace)
+    printed = capsys.readouterr().out
+    assert "1e-05)-differentially private" in printed
+    assert 0 < namespace["tfdp"].privacy_spent(namespace["model"], 1e-5) <= 3.0
+
+
+def test_the_commands_of_the_readme():
+    for command in (QUICKSTART, TESTS):
+        assert f"\n    {command}\n" in README
+    assert (ROOT / "examples" / "quickstart.py").is_file()
+
+
+def test_ci_runs_the_commands_of_the_readme():
+    lines = [line.strip() for line in CI.splitlines()]
+    assert 'pip install --quiet -e ".[test]"' in lines
+    assert {"pytest", "ruff check .", "python examples/quickstart.py --smoke"} <= set(lines)
+    assert (ROOT / ".ci" / "run").stat().st_mode & stat.S_IXUSR
+
+
+def test_the_extras_of_the_commands_exist():
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    documents = "".join((ROOT / name).read_text(encoding="utf-8") for name in DOCUMENTS)
+    for extra in set(re.findall(r'"\.\[([a-z-]+)\]"', documents + CI)):
+        assert f'"{extra}": ' in setup
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_to_files(document):
+    path = ROOT / document
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_files_that_are_named_exist(document):
+    """Names in backquotes that look like a path are relative to the root or to the package."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for name in re.findall(r"`([a-z_./]+/[a-z_]*(?:\.py)?)`", text):
+        if "your_" not in name:
+            assert (ROOT / name).exists() or (ROOT / "tf_lowrank_dp" / name).exists(), name
+
+
+def test_the_changelog_has_an_unreleased_section():
+    assert "\n## [Unreleased]\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
