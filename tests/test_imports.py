@@ -38,9 +38,6 @@ ALLOWED = {
     "diagnostics": BASE | ALGEBRA | {"per_example.backward", "layers", "mechanism", "training"},
 }
 
-# Files that were longer when the limit was set. Split them, never add to this list.
-LONG_FILES = {"accounting/ledger.py"}
-
 
 def module_of(path):
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -117,10 +114,7 @@ def test_accounting_imports_neither_tensorflow_nor_keras():
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_files_stay_short(path):
     lines = len(path.read_text(encoding="utf-8").splitlines())
-    if path.relative_to(PACKAGE).as_posix() in LONG_FILES:
-        assert lines > MAX_LINES, f"{path} is short now: take it off the list"
-    else:
-        assert lines <= MAX_LINES, f"{path} has {lines} lines: it usually holds two concepts"
+    assert lines <= MAX_LINES, f"{path} has {lines} lines: it usually holds two concepts"
 
 
 STUB = """

@@ -44,9 +44,9 @@ def test_calibrated_epsilon_is_at_most_the_target_and_within_one_percent_rdp(eps
     check_tight(z, epsilon, POISSON, 900, accountant="rdp")
 
 
-def test_shuffled_passes_are_calibrated_by_the_closed_form_of_three_gaussians():
-    z = calibrate_noise_multiplier(3.0, DELTA, 1_000, 60_000, epochs=3, sampling=SHUFFLE)
-    check_tight(z, 3.0, SHUFFLE, 180)
+def test_shuffled_passes_are_calibrated_within_one_percent():
+    z = calibrate_noise_multiplier(1.0, DELTA, 1_000, 60_000, epochs=3, sampling=SHUFFLE)
+    check_tight(z, 1.0, SHUFFLE, 180)
 
 
 def test_epochs_are_steps_rounded_up():
@@ -56,23 +56,23 @@ def test_epochs_are_steps_rounded_up():
 
 
 def test_calibration_starts_from_what_is_spent():
-    spent = PrivacyLedger([LedgerEntry(POISSON, 1.0, 60)])
+    spent = PrivacyLedger([LedgerEntry(POISSON, 2.0, 60)])
     plan = {
-        "epsilon": 3.0,
+        "epsilon": 1.0,
         "delta": DELTA,
         "batch_size": 1_000,
         "num_examples": 60_000,
         "steps": 60,
     }
     z = calibrate_noise_multiplier(**plan, spent=spent, accountant="rdp")
-    check_tight(z, 3.0, POISSON, 60, spent=spent, accountant="rdp")
+    check_tight(z, 1.0, POISSON, 60, spent=spent, accountant="rdp")
     assert z > calibrate_noise_multiplier(**plan, accountant="rdp")
 
 
 def test_calibration_of_mixed_relations_counts_everything_under_replace_one():
-    spent = PrivacyLedger([LedgerEntry(SHUFFLE, 20.0, 60)])
-    z = calibrate_noise_multiplier(3.0, DELTA, 1_000, 60_000, steps=20, spent=spent)
-    check_tight(z, 3.0, POISSON, 20, spent=spent)
+    spent = PrivacyLedger([LedgerEntry(SHUFFLE, 40.0, 60)])
+    z = calibrate_noise_multiplier(0.5, DELTA, 1_000, 60_000, steps=20, spent=spent)
+    check_tight(z, 0.5, POISSON, 20, spent=spent)
 
 
 def test_spent_budget_raises_with_both_numbers():
@@ -137,11 +137,11 @@ def further(entry, spent, steps, accountant):
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 @pytest.mark.parametrize("before", [0, 40])
 def test_max_steps_is_the_largest_number_within_the_target(accountant, before):
-    entry = LedgerEntry(Sampling.poisson(1_000, 20), 2.0)
-    spent = PrivacyLedger([LedgerEntry(entry.sampling, 3.0, before)])
-    steps = max_steps(1.0, DELTA, entry, spent, accountant)
-    assert further(entry, spent, steps, accountant) <= 1.0
-    assert further(entry, spent, steps + 1, accountant) > 1.0
+    entry = LedgerEntry(Sampling.poisson(1_000, 20), 4.0)
+    spent = PrivacyLedger([LedgerEntry(entry.sampling, 5.0, before)])
+    steps = max_steps(0.5, DELTA, entry, spent, accountant)
+    assert further(entry, spent, steps, accountant) <= 0.5
+    assert further(entry, spent, steps + 1, accountant) > 0.5
 
 
 def test_max_steps_of_a_run_that_is_under_way_fills_its_pass():

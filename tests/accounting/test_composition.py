@@ -16,7 +16,7 @@ CASES = [
     # noise multiplier, sampling rate, steps, delta
     (1.1, 256 / 60_000, 1_000, 1e-5),
     (1.0, 1 / 60, 90, 1e-5),
-    (0.7, 0.01, 50, 1e-6),
+    (1.5, 0.01, 50, 1e-6),
     (4.0, 0.5, 30, 1e-3),
     (20.0, 0.25, 500, 1e-5),
     (3.0, 1.0, 4, 1e-5),
@@ -115,7 +115,7 @@ def antipodal_delta(epsilon, rate, noise_multiplier):
     return tail(threshold, 1.0) - math.exp(epsilon) * tail(threshold, -1.0)
 
 
-@pytest.mark.parametrize(("rate", "noise_multiplier"), [(0.1, 1.0), (0.01, 0.6), (0.5, 4.0)])
+@pytest.mark.parametrize(("rate", "noise_multiplier"), [(0.1, 2.0), (0.01, 1.0), (0.5, 4.0)])
 def test_poisson_sampled_gaussian_under_replace_one_is_not_below_the_closed_form(
     rate, noise_multiplier
 ):

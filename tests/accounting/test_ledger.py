@@ -14,7 +14,7 @@ from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 DELTA = 1e-5
 POISSON = Sampling.poisson(num_examples=1000, batch_size=10)
 SHUFFLE = Sampling.shuffle(batch_size=10, steps_per_pass=100, num_examples=1000)
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def noise(entry_id):

@@ -106,7 +106,7 @@ def test_adding_or_removing_a_record_moves_the_sum_by_at_most_the_clip(
 
 @pytest.mark.parametrize("scale", (1.0, 1e3, 1e6, 1e9))
 def test_positions_that_cancel_in_float32_are_still_clipped(scale):
-    """Equal inputs, opposite gradients a hair apart: the computed norm may be 0, the true one not."""
+    """Equal inputs, gradients opposite up to a hair: the norm as computed may be 0."""
     generator = np.random.default_rng(11)
     x = np.repeat(generator.normal(size=(20, 1, 6)), 2, axis=1).astype(np.float32)
     d = generator.normal(size=(20, 2, 4)).astype(np.float32) * np.float32(scale)

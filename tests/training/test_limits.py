@@ -57,24 +57,6 @@ def test_weight_regularizers_are_not_clipped(small_model, data, private, same_ba
         np.testing.assert_allclose(layer.kernel, kernel * 0.9**3, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["bookkeeping", "loop"])
-@pytest.mark.parametrize(
-    "regularizer", [keras.regularizers.L1(0.02), keras.regularizers.L2(0.03), "l1_l2"]
-)
-def test_activity_regularizers_equal_ordinary_training(twins, data, regularizer, method):
-    def build():
-        keras.utils.set_random_seed(0)
-        return keras.Sequential(
-            [
-                keras.Input((5,)),
-                keras.layers.Dense(4, activity_regularizer=regularizer),
-                keras.layers.Dense(3),
-            ]
-        )
-
-    twins(build, data(), OPTIMIZERS["sgd"], gradient_method=method, epochs=2)
-
-
 def test_a_learning_rate_callback_acts_on_the_inner_optimizer(small_model, data, private):
     model = private(small_model())
     callback = keras.callbacks.LearningRateScheduler(lambda epoch: 0.25 / (epoch + 1))

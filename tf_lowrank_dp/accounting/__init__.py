@@ -17,7 +17,8 @@ from tf_lowrank_dp.accounting.calibration import (
     max_steps,
 )
 from tf_lowrank_dp.accounting.composition import ACCOUNTANTS
-from tf_lowrank_dp.accounting.ledger import LedgerEntry, PrivacyLedger
+from tf_lowrank_dp.accounting.entry import LedgerEntry
+from tf_lowrank_dp.accounting.ledger import PrivacyLedger
 from tf_lowrank_dp.accounting.sampling import Sampling, steps_per_epoch
 from tf_lowrank_dp.accounting.statement import statement
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import composition
-from tf_lowrank_dp.accounting.ledger import LedgerEntry, PrivacyLedger
+from tf_lowrank_dp.accounting.entry import LedgerEntry
+from tf_lowrank_dp.accounting.ledger import PrivacyLedger
 from tf_lowrank_dp.accounting.sampling import Sampling, steps_per_epoch
 from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 
@@ -70,9 +71,11 @@ def calibrate_noise_multiplier(
 
     Example:
 
-    >>> z = calibrate_noise_multiplier(3.0, 1e-5, batch_size=1_000, num_examples=60_000, epochs=15)
+    >>> z = calibrate_noise_multiplier(
+    ...     3.0, 1e-5, batch_size=1_000, num_examples=60_000, epochs=15, accountant="rdp"
+    ... )
     >>> round(z, 2)
-    1.0
+    1.06
     """
     epsilon = _validate.positive(epsilon=epsilon)
     delta = _validate.below_one(delta=delta)

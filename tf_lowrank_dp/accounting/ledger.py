@@ -2,80 +2,15 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import json
 import math
-import uuid
 from collections.abc import Iterable
-from typing import Any
 
 import dp_accounting
 
 from tf_lowrank_dp import _validate
-from tf_lowrank_dp.accounting import composition
-from tf_lowrank_dp.accounting.sampling import Sampling
-
-_FORMAT = "tf_lowrank_dp.privacy_ledger"
-_VERSION = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class LedgerEntry:
-    """One training run: `steps` releases with the same noise and the same sampling, in a row.
-
-    Attributes:
-        sampling: how the batches were drawn.
-        noise_multiplier: standard deviation / l2_norm_clip of the whole release of a step, at
-            least 0. Zero means no noise and thus no privacy.
-        steps: number of releases so far, at least 0.
-        mechanism: name of the algorithm, for reports.
-        l2_norm_clip: the clip norm, for reports. Epsilon does not depend on it.
-        entry_id: identifies the run, so that merging ledgers does not count it twice. A new run
-            needs a new id, also one that continues a copied or a reloaded model.
-
-    Example:
-
-    >>> sampling = Sampling.poisson(num_examples=60_000, batch_size=600)
-    >>> LedgerEntry(sampling, noise_multiplier=1.1, steps=100).mechanism
-    'DP-SGD'
-    """
-
-    sampling: Sampling
-    noise_multiplier: float
-    steps: int = 0
-    mechanism: str = "DP-SGD"
-    l2_norm_clip: float | None = None
-    entry_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.sampling, Sampling):
-            raise _validate.error(
-                "to be a `Sampling`",
-                "Make one with `Sampling.poisson` or `Sampling.shuffle`.",
-                sampling=self.sampling,
-            )
-        noise_multiplier = _validate.non_negative(noise_multiplier=self.noise_multiplier)
-        object.__setattr__(self, "noise_multiplier", noise_multiplier)
-        object.__setattr__(self, "steps", _validate.integer_at_least(0, steps=self.steps))
-        if self.l2_norm_clip is not None:
-            l2_norm_clip = _validate.positive_or_infinite(l2_norm_clip=self.l2_norm_clip)
-            object.__setattr__(self, "l2_norm_clip", l2_norm_clip)
-            if math.isinf(l2_norm_clip) and noise_multiplier > 0:
-                raise _validate.error(
-                    "to be finite, because it is multiplied by a noise multiplier above 0",
-                    "Pass a finite clip norm, or noise_multiplier=0.",
-                    l2_norm_clip=l2_norm_clip,
-                )
-        for name in ("mechanism", "entry_id"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value:
-                raise _validate.error("to be a non-empty string", "Pass a name.", **{name: value})
-
-    @property
-    def is_released(self) -> bool:
-        """Whether there is a release that epsilon has to count."""
-        return self.steps > 0
+from tf_lowrank_dp.accounting import composition, serialization
+from tf_lowrank_dp.accounting.entry import LedgerEntry, mechanisms_of, neighboring_relation
 
 
 class PrivacyLedger:
@@ -97,6 +32,7 @@ class PrivacyLedger:
 
     Example:
 
+    >>> from tf_lowrank_dp.accounting import Sampling
     >>> ledger = PrivacyLedger()
     >>> sampling = Sampling.poisson(num_examples=60_000, batch_size=600)
     >>> run = ledger.append(LedgerEntry(sampling, noise_multiplier=1.1))
@@ -146,6 +82,7 @@ class PrivacyLedger:
 
         Example:
 
+        >>> from tf_lowrank_dp.accounting import Sampling
         >>> entry = LedgerEntry(Sampling.poisson(10, 2), noise_multiplier=1.0, entry_id="a")
         >>> PrivacyLedger().append(entry)
         'a'
@@ -176,6 +113,7 @@ class PrivacyLedger:
 
         Example:
 
+        >>> from tf_lowrank_dp.accounting import Sampling
         >>> entry = LedgerEntry(Sampling.poisson(10, 2), noise_multiplier=1.0, steps=5)
         >>> ledger = PrivacyLedger([entry])
         >>> ledger.update_steps(entry.entry_id, 3)
@@ -206,6 +144,7 @@ class PrivacyLedger:
 
         Example:
 
+        >>> from tf_lowrank_dp.accounting import Sampling
         >>> ledger, entry = PrivacyLedger(), LedgerEntry(Sampling.poisson(10, 2), 1.0, steps=5)
         >>> ledger.merge(PrivacyLedger([entry]))
         >>> ledger.merge(PrivacyLedger([entry]))
@@ -238,6 +177,7 @@ class PrivacyLedger:
 
         Example:
 
+        >>> from tf_lowrank_dp.accounting import Sampling
         >>> entry = LedgerEntry(Sampling.shuffle(10, 6), noise_multiplier=8.0, steps=6)
         >>> round(PrivacyLedger().epsilon(1e-5, extra=[entry]), 2)
         0.93
@@ -274,15 +214,7 @@ class PrivacyLedger:
         >>> PrivacyLedger.from_json(PrivacyLedger().to_json()) == PrivacyLedger()
         True
         """
-        return json.dumps(
-            {
-                "format": _FORMAT,
-                "version": _VERSION,
-                "prior_spend_unknown": self._prior_spend_unknown,
-                "entries": [_entry_to_dict(entry) for entry in self.entries],
-            },
-            allow_nan=False,
-        )
+        return serialization.dumps(self.entries, self._prior_spend_unknown)
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyLedger:
@@ -302,27 +234,8 @@ class PrivacyLedger:
         ValueError: Expected the text of a privacy ledger. Received: text that is no JSON. \
 Restore it from a backup; without it the prior spend is unknown.
         """
-        try:
-            content = json.loads(text)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise _corrupted("text that is no JSON") from error
-        if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            raise _corrupted("JSON that is no ledger")
-        if content.get("version") != _VERSION:
-            raise ValueError(
-                f"Expected a privacy ledger of version {_VERSION}. "
-                f"Received: version={content.get('version')!r}. Upgrade tf_lowrank_dp."
-            )
-        unknown, entries = content.get("prior_spend_unknown"), content.get("entries")
-        if not isinstance(unknown, bool) or not isinstance(entries, list):
-            raise _corrupted("a ledger without entries or flag")
-        try:
-            loaded = [_entry_from_dict(entry) for entry in entries]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise _corrupted(f"a damaged entry ({error})") from error
-        if len({entry.entry_id for entry in loaded}) < len(loaded):
-            raise _corrupted("two entries of one id")
-        return cls(loaded, prior_spend_unknown=unknown)
+        entries, prior_spend_unknown = serialization.loads(text)
+        return cls(entries, prior_spend_unknown=prior_spend_unknown)
 
     def __eq__(self, other: object) -> bool:
         """Ledgers are equal if they hold the same entries, in any order, and the same flag."""
@@ -353,69 +266,3 @@ Restore it from a backup; without it the prior spend is unknown.
                 )
             entries[entry.entry_id] = dataclasses.replace(entry, steps=known.steps + entry.steps)
         return tuple(entry for entry in entries.values() if entry.is_released)
-
-
-def neighboring_relation(entries: Iterable[LedgerEntry]) -> dp_accounting.NeighboringRelation:
-    """Returns the relation for a whole history: REPLACE_ONE if any entry with steps needs it.
-
-    Args:
-        entries: the history.
-
-    Example:
-
-    >>> entry = LedgerEntry(Sampling.shuffle(10, 6), noise_multiplier=8.0, steps=6)
-    >>> neighboring_relation([entry]).name
-    'REPLACE_ONE'
-    """
-    relations = {entry.sampling.neighboring_relation for entry in entries if entry.is_released}
-    if dp_accounting.NeighboringRelation.REPLACE_ONE in relations:
-        return dp_accounting.NeighboringRelation.REPLACE_ONE
-    return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-
-
-def mechanisms_of(entries: Iterable[LedgerEntry]) -> tuple[composition.Mechanism, ...]:
-    """Returns what was released, equal mechanisms together, in an order that is always the same.
-
-    Args:
-        entries: runs with noise.
-
-    Example:
-
-    >>> entry = LedgerEntry(Sampling.shuffle(10, 6), noise_multiplier=8.0, steps=7)
-    >>> mechanisms_of([entry])
-    (Mechanism(sampling_rate=1.0, noise_multiplier=8.0, count=2),)
-    """
-    counts: collections.Counter[tuple[float, float]] = collections.Counter()
-    for entry in entries:
-        rate = entry.sampling.sampling_rate if entry.sampling.kind == "poisson" else 1.0
-        counts[rate, entry.noise_multiplier] += entry.sampling.passes(entry.steps)
-    return tuple(
-        composition.Mechanism(rate, noise_multiplier, count)
-        for (rate, noise_multiplier), count in sorted(counts.items())
-        if count
-    )
-
-
-def _entry_to_dict(entry: LedgerEntry) -> dict[str, Any]:
-    """Returns the entry as JSON values; an infinite clip norm becomes the text "inf"."""
-    content = dataclasses.asdict(entry)
-    if content["l2_norm_clip"] == math.inf:
-        content["l2_norm_clip"] = "inf"
-    return content
-
-
-def _entry_from_dict(content: dict[str, Any]) -> LedgerEntry:
-    """Returns the entry that `_entry_to_dict` wrote."""
-    content = {field.name: content[field.name] for field in dataclasses.fields(LedgerEntry)}
-    if content["l2_norm_clip"] == "inf":
-        content["l2_norm_clip"] = math.inf
-    content["sampling"] = Sampling(**content["sampling"])
-    return LedgerEntry(**content)
-
-
-def _corrupted(what: str) -> ValueError:
-    """Returns the error of a text that is no ledger."""
-    return ValueError(
-        f"Expected the text of a privacy ledger. Received: {what}. "
-        "Restore it from a backup; without it the prior spend is unknown."
-    )

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 import dp_accounting
 
 from tf_lowrank_dp import _validate
-from tf_lowrank_dp.accounting.ledger import LedgerEntry, PrivacyLedger, neighboring_relation
+from tf_lowrank_dp.accounting.entry import LedgerEntry, neighboring_relation
+from tf_lowrank_dp.accounting.ledger import PrivacyLedger
 from tf_lowrank_dp.accounting.sampling import Sampling
 
 _WIDTH = 100

@@ -7,6 +7,7 @@ the size of the input times the number of offsets.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
@@ -41,8 +42,8 @@ class _ConvolutionCapture:
         if self.bias is not None:
             z = keras.ops.add(z, self.bias)
         kernel = self._kernel if hasattr(self, "_kernel") else self.kernel
-        gradient = self._kernel_gradient  # bound now: the class is exchanged back before its use
-        builders = [(kernel, lambda d: gradient(x, d, padding))]
+        geometry = self._geometry(x, padding)
+        builders = [(kernel, lambda d: kernel_gradient(geometry, x, d))]
         if self.bias is not None:
             builders.append((self.bias, lambda d: broadcast_gradient(d, self.bias.shape)))
         (z,) = recorder.watch(self.name, [z], builders)
@@ -58,25 +59,15 @@ class _ConvolutionCapture:
             data_format=self.data_format,
         )
 
-    def _kernel_gradient(self, x, d, padding) -> PerExampleGradient:
-        x, d = tf.cast(x, tf.float32), tf.cast(d, tf.float32)
-        shifted = shifted_inputs(x, d, self.kernel_size, self.strides, self.dilation_rate, padding)
-        shape = (*self.kernel_size, x.shape[-1] // self.groups, self.filters)
-        d = positions(d)
-        inputs, outputs = math.prod(shape[:-1]), self.filters
-        t = d.shape[1]
-        if self.groups == 1 and t is not None and inputs * outputs > t * (inputs + outputs):
-            patches = tf.concat([positions(s) for s in shifted], axis=-1)
-            return OuterProduct(patches, d, lambda m: _reshape_last(m, 2, shape))
-        if self.groups == 1:
-            products = [tf.matmul(positions(s), d, transpose_a=True) for s in shifted]
-        else:
-            d = _split_last(d, self.groups)
-            products = [
-                tf.einsum("btgi,btgo->bigo", _split_last(positions(s), self.groups), d)
-                for s in shifted
-            ]
-        return Materialized(tf.reshape(tf.stack(products, axis=1), [-1, *shape]))
+    def _geometry(self, x, padding) -> Geometry:
+        return Geometry(
+            self.kernel_size,
+            self.strides,
+            self.dilation_rate,
+            padding,
+            self.groups,
+            (*self.kernel_size, x.shape[-1] // self.groups, self.filters),
+        )
 
 
 @register_capture(keras.layers.Conv1D)
@@ -105,13 +96,11 @@ class _DepthwiseCapture(_ConvolutionCapture):
             data_format=self.data_format,
         )
 
-    def _kernel_gradient(self, x, d, padding) -> PerExampleGradient:
-        x, d = tf.cast(x, tf.float32), tf.cast(d, tf.float32)
-        shifted = shifted_inputs(x, d, self.kernel_size, self.strides, self.dilation_rate, padding)
-        d = _split_last(positions(d), x.shape[-1])
-        products = [tf.reduce_sum(positions(s)[..., None] * d, axis=1) for s in shifted]
-        shape = (*self.kernel_size, x.shape[-1], self.depth_multiplier)
-        return Materialized(tf.reshape(tf.stack(products, axis=1), [-1, *shape]))
+    def _geometry(self, x, padding) -> Geometry:
+        channels = x.shape[-1]
+        shape = (*self.kernel_size, channels, self.depth_multiplier)
+        strides, rates = self.strides, self.dilation_rate
+        return Geometry(self.kernel_size, strides, rates, padding, channels, shape)
 
 
 @register_capture(keras.layers.DepthwiseConv1D)
@@ -124,18 +113,66 @@ class DepthwiseConv2D(_DepthwiseCapture, keras.layers.DepthwiseConv2D):
     """`keras.layers.DepthwiseConv2D` with per-example gradients."""
 
 
-def shifted_inputs(x, d, kernel_size, strides, dilation, padding) -> Iterator[tf.Tensor]:
+@dataclasses.dataclass(frozen=True)
+class Geometry:
+    """What a convolution's kernel gradient depends on besides its tensors.
+
+    Attributes:
+        kernel_size, strides, dilation: one integer for each spatial axis.
+        padding: "valid" or "same".
+        groups: number of groups of channels; all channels for a depthwise convolution.
+        shape: of the kernel.
+    """
+
+    kernel_size: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: str
+    groups: int
+    shape: tuple[int, ...]
+
+
+def kernel_gradient(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> PerExampleGradient:
+    """Per-example gradient of a kernel.
+
+    Args:
+        geometry: of the convolution.
+        x: input, `(b, *space, cin)`, padded already if the padding is causal.
+        d: gradient with respect to the output before the activation, `(b, *out_space, cout)`.
+    """
+    x, d = tf.cast(x, tf.float32), tf.cast(d, tf.float32)
+    t, shape = positions(d).shape[1], geometry.shape
+    inputs, outputs = math.prod(shape[:-1]), shape[-1]
+    if geometry.groups == 1 and t is not None and inputs * outputs > t * (inputs + outputs):
+        patches = tf.concat([positions(s) for s in shifted_inputs(geometry, x, d)], axis=-1)
+        return OuterProduct(patches, positions(d), lambda m: _reshape_last(m, 2, shape))
+    return Materialized(_kernel_gradients(geometry, x, d))
+
+
+def _kernel_gradients(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> tf.Tensor:
+    """The kernel's gradient for each example, `(b, *kernel.shape)`."""
+    shifted = [positions(s) for s in shifted_inputs(geometry, x, d)]
+    d, groups = positions(d), geometry.groups
+    if groups == 1:
+        products = [tf.matmul(s, d, transpose_a=True) for s in shifted]
+    else:
+        d = _split_last(d, groups)
+        products = [tf.einsum("btgi,btgo->bigo", _split_last(s, groups), d) for s in shifted]
+    return tf.reshape(tf.stack(products, axis=1), [-1, *geometry.shape])
+
+
+def shifted_inputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[tf.Tensor]:
     """The input under each kernel offset, in the kernel's order, each in the output's extent.
 
     Args:
+        geometry: of the convolution.
         x: input, `(b, *space, cin)`.
         d: anything of the output's shape, `(b, *out_space, cout)`.
-        kernel_size, strides, dilation: one integer for each spatial axis.
-        padding: "valid" or "same".
 
     Yields:
         `(b, *out_space, cin)` for each of the `prod(kernel_size)` offsets.
     """
+    kernel_size, strides, dilation = geometry.kernel_size, geometry.strides, geometry.dilation
     sizes, outs = _spatial(x), _spatial(d)
     with tf.control_dependencies([d]):
         x = tf.identity(x)  # else the executor shifts all layers' inputs long before they are used
@@ -143,11 +180,10 @@ def shifted_inputs(x, d, kernel_size, strides, dilation, padding) -> Iterator[tf
         (out - 1) * stride + (k - 1) * rate + 1
         for out, stride, k, rate in zip(outs, strides, kernel_size, dilation, strict=True)
     ]
-    if padding == "same":
+    if geometry.padding == "same":
         totals = [_positive(span - size) for span, size in zip(spans, sizes, strict=True)]
         before_after = [[total // 2, total - total // 2] for total in totals]
-        if any(not isinstance(total, int) or total for total in totals):
-            x = tf.pad(x, [[0, 0], *before_after, [0, 0]])
+        x = tf.pad(x, [[0, 0], *before_after, [0, 0]])
     for offset in itertools.product(*(range(k) for k in kernel_size)):
         window = [slice(None)]
         for start, rate, out, stride in zip(offset, dilation, outs, strides, strict=True):

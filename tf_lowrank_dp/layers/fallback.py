@@ -39,7 +39,8 @@ def fallback_class(layer_class: type) -> type:
             variables = own_variables(self)
             vjp = _VectorJacobian(super().call, variables, args, kwargs, tensors, self.name)
             builders = [
-                (variable, functools.partial(vjp, index)) for index, variable in enumerate(variables)
+                (variable, functools.partial(vjp, index))
+                for index, variable in enumerate(variables)
             ]
             watched = recorder.watch(self.name, [flat[n] for n in tensors], builders)
             for n, tensor in zip(tensors, watched, strict=True):

@@ -11,7 +11,9 @@ from tf_lowrank_dp.per_example.materialized import Materialized
 
 
 def outer_product(
-    x: tf.Tensor, d: tf.Tensor, to_variable: Callable[[tf.Tensor], tf.Tensor] = lambda matrix: matrix
+    x: tf.Tensor,
+    d: tf.Tensor,
+    to_variable: Callable[[tf.Tensor], tf.Tensor] = lambda matrix: matrix,
 ) -> PerExampleGradient:
     """The per-example gradient `sum_t x_bt d_bt^T` in its cheaper form.
 

@@ -53,7 +53,7 @@ def _losses(model, forward, batch):
     """Losses, variables that the forward pass would have changed, and whether it was random."""
     variables = model.variables
     seeds = {id(g.state) for layer in model._flatten_layers() for g in layer._seed_generators}
-    with keras.StatelessScope() as scope:
+    with keras.StatelessScope(collect_losses=True) as scope:  # add_loss is part of the loss
         losses, _ = forward(batch)
     updated = [v for v in variables if scope.get_current_value(v) is not None]
     changed = [v for v in updated if id(v) not in seeds]

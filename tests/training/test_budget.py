@@ -1,0 +1,155 @@
+"""Budgets: calibration, planned steps, and the step that is not taken."""
+
+import math
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.accounting import Sampling
+
+DELTA = 1e-3
+FAST = {"accountant": "rdp", "delta": DELTA}
+
+
+def spent(model):
+    return tfdp.privacy_spent(model, DELTA)
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_a_calibrated_fit_ends_within_its_budget_and_close_to_it(
+    private, small_model, data, accountant
+):
+    model = private(small_model(), epsilon=3.0, delta=DELTA, accountant=accountant)
+    model.fit(*data(), batch_size=6, epochs=2, verbose=0)
+    assert 3.0 * 0.98 <= spent(model) <= 3.0
+    stated = float(re.search(r"epsilon\D*([0-9.]+[0-9])", tfdp.privacy_statement(model)).group(1))
+    assert stated <= 3.0
+
+
+def test_the_noise_is_calibrated_for_the_rate_after_validation_split(private, small_model, data):
+    model = private(small_model(), epsilon=3.0, **FAST)
+    model.fit(*data(), batch_size=6, validation_split=0.5, verbose=0)
+    expected = tfdp.calibrate_noise_multiplier(3.0, DELTA, 6, 12, steps=2, accountant="rdp")
+    assert model.optimizer.calibrated_noise_multiplier == expected
+
+
+def test_planned_steps_last_over_two_fits_and_not_longer(private, small_model, data, weights_of):
+    model = private(small_model(), epsilon=3.0, planned_steps=8, **FAST)
+    model.fit(*data(), batch_size=6, verbose=0)
+    halfway = spent(model)
+    model.fit(*data(), batch_size=6, verbose=0)
+    assert halfway < spent(model) <= 3.0
+    weights = weights_of(model)
+    with pytest.raises(tfdp.PrivacyBudgetExceededError):
+        model.fit(*data(), batch_size=6, verbose=0)
+    for before, after in zip(weights, weights_of(model), strict=True):
+        np.testing.assert_array_equal(before, after)
+    assert spent(model) <= 3.0
+
+
+def test_the_step_that_would_overspend_is_not_taken_and_both_numbers_are_told(
+    private, small_model, data
+):
+    model = private(small_model(), epsilon=3.0, planned_steps=5, **FAST)
+    seen = []
+    watch = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: seen.append(np.array(model.layers[0].kernel))
+    )
+    with pytest.raises(tfdp.PrivacyBudgetExceededError) as error:
+        model.fit(*data(), batch_size=6, epochs=2, verbose=0, callbacks=[watch])
+    assert len(seen) == 5
+    np.testing.assert_array_equal(model.layers[0].kernel, seen[-1])
+    assert spent(model) <= 3.0
+    message = str(error.value)
+    would_be = float(re.search(r"epsilon would be ([0-9.]+[0-9])", message).group(1))
+    assert "3.0" in message and would_be > 3.0
+
+
+def test_a_recompiled_optimizer_pays_only_what_is_left(private, small_model, data):
+    model = private(small_model(), noise_multiplier=2.0, **FAST)
+    model.fit(*data(), batch_size=6, verbose=0)
+    before = spent(model)
+    private(model, epsilon=before + 1.0, **FAST)
+    model.fit(*data(), batch_size=6, verbose=0)
+    assert before < spent(model) <= before + 1.0
+
+
+def test_a_budget_that_is_spent_already_is_refused_before_the_first_step(
+    private, small_model, data, weights_of
+):
+    model = private(small_model(), noise_multiplier=1.0, **FAST)
+    model.fit(*data(), batch_size=6, verbose=0)
+    before, weights = spent(model), weights_of(model)
+    private(model, epsilon=before / 2, **FAST)
+    with pytest.raises(tfdp.PrivacyBudgetExceededError, match="already spent"):
+        model.fit(*data(), batch_size=6, verbose=0)
+    assert spent(model) == before
+    for a, b in zip(weights, weights_of(model), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_what_is_learnt_of_past_spending_between_two_fits_counts(
+    private, small_model, data, tmp_path
+):
+    """Weights that were paid for elsewhere bring their cost along, also into a running budget."""
+    other = private(small_model(), noise_multiplier=1.0, **FAST)
+    other.fit(*data(), batch_size=6, epochs=3, verbose=0)
+    other.save_weights(tmp_path / "other.weights.h5")
+    model = private(small_model(), epsilon=spent(other) + 0.5, planned_steps=8, **FAST)
+    model.fit(*data(), batch_size=6, verbose=0)
+    model.load_weights(tmp_path / "other.weights.h5")
+    before = spent(model)
+    assert before >= spent(other)
+    try:
+        model.fit(*data(), batch_size=6, verbose=0)
+    except tfdp.PrivacyBudgetExceededError:
+        pass
+    assert spent(model) <= max(before, spent(other) + 0.5)
+
+
+def test_a_given_noise_multiplier_is_used_as_it_is(private, small_model, data):
+    model = private(small_model(), noise_multiplier=1.3)
+    model.fit(*data(), batch_size=6, epochs=2, verbose=0)
+    sampling = Sampling.poisson(24, 6)
+    entry = tfdp.accounting.LedgerEntry(sampling, 1.3, steps=8)
+    assert spent(model) == tfdp.accounting.PrivacyLedger([entry]).epsilon(DELTA)
+
+
+def test_no_noise_is_told_as_infinite_epsilon(private, small_model, data):
+    model = private(small_model(), l2_norm_clip=1.0, noise_multiplier=0)
+    model.fit(*data(), batch_size=6, verbose=0)
+    assert spent(model) == math.inf
+    assert "not" in tfdp.privacy_statement(model, DELTA).lower()
+
+
+@pytest.mark.parametrize("steps_per_execution", [2, 3])
+def test_several_steps_per_execution_keep_to_plan_and_budget(
+    private, small_model, data, steps_per_execution
+):
+    """Four steps an epoch, which three do not divide."""
+    model = private(
+        small_model(), epsilon=3.0, steps_per_execution=steps_per_execution, **FAST
+    )
+    model.fit(*data(), batch_size=6, epochs=2, verbose=0)
+    assert 2.9 <= spent(model) <= 3.0
+    assert int(model.optimizer.iterations) == 8
+
+
+def test_several_steps_per_execution_keep_to_the_budget_of_shuffled_passes(
+    private, small_model, data, same_batches
+):
+    model = private(small_model(), epsilon=3.0, steps_per_execution=2, **FAST)
+    model.fit(same_batches(*data()), epochs=2, sampling="shuffle", verbose=0)
+    assert 2.9 <= spent(model) <= 3.0
+    assert int(model.optimizer.iterations) == 6
+
+
+@pytest.mark.parametrize("steps", [2, 9])
+def test_a_finite_sampler_is_calibrated_for_the_steps_it_has(private, small_model, data, steps):
+    model = private(small_model(), epsilon=3.0, **FAST)
+    model.fit(tfdp.PoissonSampler(*data(), batch_size=6, steps=steps), verbose=0)
+    assert int(model.optimizer.iterations) == steps
+    assert 2.9 <= spent(model) <= 3.0

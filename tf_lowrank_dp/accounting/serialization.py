@@ -1,0 +1,103 @@
+"""A ledger as versioned JSON text."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from tf_lowrank_dp.accounting.entry import LedgerEntry
+from tf_lowrank_dp.accounting.sampling import Sampling
+
+_FORMAT = "tf_lowrank_dp.privacy_ledger"
+_VERSION = 1
+
+
+def dumps(entries: Iterable[LedgerEntry], prior_spend_unknown: bool) -> str:
+    """Returns the content of a ledger as text for `loads`.
+
+    Args:
+        entries: the entries.
+        prior_spend_unknown: whether there may be releases that are not recorded.
+
+    Example:
+
+    >>> loads(dumps([], prior_spend_unknown=True))
+    ([], True)
+    """
+    return json.dumps(
+        {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "prior_spend_unknown": prior_spend_unknown,
+            "entries": [_entry_to_dict(entry) for entry in entries],
+        },
+        allow_nan=False,
+    )
+
+
+def loads(text: str) -> tuple[list[LedgerEntry], bool]:
+    """Returns what was given to `dumps`: the entries and the flag.
+
+    Args:
+        text: the text.
+
+    Raises:
+        ValueError: The text is no ledger, is damaged, or comes from a later version.
+
+    Example:
+
+    >>> loads("[]")
+    Traceback (most recent call last):
+        ...
+    ValueError: Expected the text of a privacy ledger. Received: JSON that is no ledger. \
+Restore it from a backup; without it the prior spend is unknown.
+    """
+    try:
+        content = json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _corrupted("text that is no JSON") from error
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise _corrupted("JSON that is no ledger")
+    if content.get("version") != _VERSION:
+        raise ValueError(
+            f"Expected a privacy ledger of version {_VERSION}. "
+            f"Received: version={content.get('version')!r}. Upgrade tf_lowrank_dp."
+        )
+    unknown, entries = content.get("prior_spend_unknown"), content.get("entries")
+    if not isinstance(unknown, bool) or not isinstance(entries, list):
+        raise _corrupted("a ledger without entries or flag")
+    try:
+        loaded = [_entry_from_dict(entry) for entry in entries]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _corrupted(f"a damaged entry ({error})") from error
+    if len({entry.entry_id for entry in loaded}) < len(loaded):
+        raise _corrupted("two entries of one id")
+    return loaded, unknown
+
+
+def _entry_to_dict(entry: LedgerEntry) -> dict[str, Any]:
+    """Returns the entry as JSON values; an infinite clip norm becomes the text "inf"."""
+    content = dataclasses.asdict(entry)
+    if content["l2_norm_clip"] == math.inf:
+        content["l2_norm_clip"] = "inf"
+    return content
+
+
+def _entry_from_dict(content: dict[str, Any]) -> LedgerEntry:
+    """Returns the entry that `_entry_to_dict` wrote."""
+    content = {field.name: content[field.name] for field in dataclasses.fields(LedgerEntry)}
+    if content["l2_norm_clip"] == "inf":
+        content["l2_norm_clip"] = math.inf
+    content["sampling"] = Sampling(**content["sampling"])
+    return LedgerEntry(**content)
+
+
+def _corrupted(what: str) -> ValueError:
+    """Returns the error of a text that is no ledger."""
+    return ValueError(
+        f"Expected the text of a privacy ledger. Received: {what}. "
+        "Restore it from a backup; without it the prior spend is unknown."
+    )
