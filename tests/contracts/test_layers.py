@@ -9,8 +9,11 @@ from tests import oracle
 from tests.contracts.layer_cases import LAYER_CASES, build_model
 from tf_lowrank_dp.layers.registry import captured_layers
 from tf_lowrank_dp.mechanism.clipping import unguarded_norms
+from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
+from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.per_example.backward import METHODS
+from tf_lowrank_dp.release.identity import IdentitySpace
 
 TOLERANCE = 1e-5
 RECURRENT_TOLERANCE = 1e-4
@@ -89,11 +92,33 @@ def test_layer_equals_oracle_in_graph_mode(case, method):
 
 
 @pytest.mark.parametrize("case", LAYER_CASES, ids=lambda case: case.name)
-def test_layer_equals_oracle_in_eager_mode_for_sizes_0_and_1(case):
+def test_layer_equals_oracle_for_one_example_in_eager_mode(case):
     keras.utils.set_random_seed(2)
     model = build_model(case)
-    for size in (0, 1):
-        check(model, make_batch(case, size), "bookkeeping", "eager", tolerance_of(case))
+    check(model, make_batch(case, 1), "bookkeeping", "eager", tolerance_of(case))
+
+
+@pytest.mark.parametrize("case", LAYER_CASES, ids=lambda case: case.name)
+def test_batch_of_size_0_releases_zero_gradients(case):
+    keras.utils.set_random_seed(2)
+    model = build_model(case)
+    losses = losses_of(model)
+    variables = model.trainable_variables
+    engine = PrivateGradients(
+        model=model,
+        space=IdentitySpace(variables, [range(len(variables))]),
+        mechanism=GaussianMechanism(1.0, 0.0),
+        noise=NoiseGenerator(),
+        expected_batch_size=4.0,
+        gradient_method="bookkeeping",
+        microbatch_size=None,
+        steps=tf.Variable(0, dtype=tf.int64),
+    )
+    batch = make_batch(case, 0)
+    gradients = engine(lambda b: (losses(b), ()), batch, tf.zeros([0]))
+    assert [g.shape for g in gradients] == [v.shape for v in variables]
+    assert all(np.all(g == 0.0) for g in gradients)
+    assert int(engine.steps) == 1  # an empty draw is an ordinary step
 
 
 XLA_CASES = [case for case in LAYER_CASES if case.xla]

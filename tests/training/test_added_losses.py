@@ -69,7 +69,7 @@ def clipped_sum(model, x, y, clip):
     return [b - np.array(v) for b, v in zip(before, model.trainable_variables, strict=True)]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["bookkeeping", "reweight", "vectorized", "loop"])
 @pytest.mark.parametrize(
     "regularizer",
     [keras.regularizers.L1(0.02), keras.regularizers.L2(0.03), keras.regularizers.L1L2(0.01, 0.02)],
@@ -95,6 +95,30 @@ def test_activity_regularizers_are_left_as_they_were(private, data):
     model = private(keras.Sequential([keras.Input((5,)), layer, keras.layers.Dense(3)]))
     model.fit(*data(), batch_size=8, verbose=0)
     assert layer.activity_regularizer is regularizer
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_added_losses_of_one_value_per_example_equal_ordinary_training(twins, data, method):
+    twins(lambda: model_with(Vector()), data(), sgd, gradient_method=method, epochs=1)
+
+
+@pytest.mark.parametrize("microbatch_size", [None, 5])
+def test_an_activity_regularizer_does_not_react_to_the_size_drawn(
+    private, data, assert_same_weights, microbatch_size
+):
+    """Keras divides by the size of the batch: padding must not change an example's loss."""
+    models = []
+    for pad_to_multiple in (1, 40):
+        keras.utils.set_random_seed(0)
+        layer = keras.layers.Dense(3, activity_regularizer=keras.regularizers.L2(0.5))
+        model = keras.Sequential([keras.Input((5,)), layer])
+        private(model, microbatch_size=microbatch_size, l2_norm_clip=9.0, noise_multiplier=0)
+        sampler = tfdp.PoissonSampler(
+            *data(), batch_size=6, steps=3, pad_to_multiple=pad_to_multiple, seed=3
+        )
+        model.fit(sampler, verbose=0)
+        models.append(model)
+    assert_same_weights(*models)
 
 
 def test_added_losses_of_one_value_per_example_are_clipped_with_the_example(

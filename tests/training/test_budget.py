@@ -130,9 +130,7 @@ def test_several_steps_per_execution_keep_to_plan_and_budget(
     private, small_model, data, steps_per_execution
 ):
     """Four steps an epoch, which three do not divide."""
-    model = private(
-        small_model(), epsilon=3.0, steps_per_execution=steps_per_execution, **FAST
-    )
+    model = private(small_model(), epsilon=3.0, steps_per_execution=steps_per_execution, **FAST)
     model.fit(*data(), batch_size=6, epochs=2, verbose=0)
     assert 2.9 <= spent(model) <= 3.0
     assert int(model.optimizer.iterations) == 8

@@ -48,7 +48,7 @@ def test_weight_regularizers_are_added_in_full(twins, small_model, data):
 
 
 def test_weight_regularizers_are_not_clipped(small_model, data, private, same_batches):
-    """With a clip near 0, all that remains of the gradient is the regulariser's: decay by 1 - 2ab."""
+    """With a clip near 0, all that remains is the regulariser's gradient: decay."""
     model = small_model(kernel_regularizer=keras.regularizers.L2(0.1))
     private(model, keras.optimizers.SGD(0.5), l2_norm_clip=1e-9, noise_multiplier=0.0)
     before = [np.array(layer.kernel) for layer in model.layers]

@@ -12,9 +12,7 @@ def sgd():
 def functional_with_dicts():
     keras.utils.set_random_seed(1)
     inputs = {"a": keras.Input((5,), name="a"), "b": keras.Input((2,), name="b")}
-    joined = keras.layers.Concatenate()(
-        [keras.layers.Dense(4, "relu")(inputs["a"]), inputs["b"]]
-    )
+    joined = keras.layers.Concatenate()([keras.layers.Dense(4, "relu")(inputs["a"]), inputs["b"]])
     outputs = {
         "value": keras.layers.Dense(1, name="value")(joined),
         "class": keras.layers.Dense(3, name="class")(joined),

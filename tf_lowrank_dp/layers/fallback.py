@@ -1,9 +1,9 @@
 """The fallback: any other layer with weights, differentiated one example at a time.
 
-From the layer's captured inputs and output gradient, `tf.vectorized_map` takes the vector-Jacobian
+From the layer's captured inputs and output gradient, a vectorised map takes the vector-Jacobian
 product of a batch of one for each example.  It is exact for every layer that treats
 examples independently, costs a second forward pass of this layer and holds its per-example
-gradients.
+gradients.  Layers that loop by themselves (`units`) are mapped one example after the other.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import current_recorder, paused
 from tf_lowrank_dp.layers.units import is_unit
 from tf_lowrank_dp.per_example.materialized import Materialized
+from tf_lowrank_dp.per_example.vectorized_map import compiled_vectorized_map
 
 
 @functools.cache
@@ -36,11 +37,10 @@ def fallback_class(layer_class: type) -> type:
                 outputs = super().call(*args, **kwargs)
             flat = keras.tree.flatten(outputs)
             tensors = [n for n, leaf in enumerate(flat) if _is_floating(leaf)]
-            variables = own_variables(self)
-            vjp = _VectorJacobian(super().call, variables, args, kwargs, tensors, self.name)
+            vjp = _VectorJacobian(self, super().call, args, kwargs, tensors)
             builders = [
                 (variable, functools.partial(vjp, index))
-                for index, variable in enumerate(variables)
+                for index, variable in enumerate(own_variables(self))
             ]
             watched = recorder.watch(self.name, [flat[n] for n in tensors], builders)
             for n, tensor in zip(tensors, watched, strict=True):
@@ -63,9 +63,13 @@ def own_variables(layer: keras.layers.Layer) -> list:
 class _VectorJacobian:
     """Per-example products of output gradients with a layer's Jacobian, computed once for each."""
 
-    def __init__(self, call, variables, args, kwargs, tensors, name):
-        self._call, self._variables, self._tensors = call, variables, tensors
-        self._arguments, self._name = (args, kwargs), name
+    def __init__(self, layer, call, args, kwargs, tensors):
+        self._name, self._variables, self._in_turn = (
+            layer.name,
+            own_variables(layer),
+            is_unit(layer),
+        )
+        self._call, self._arguments, self._tensors = call, (args, kwargs), tensors
         self._products = {}
 
     def __call__(self, index: int, *output_gradients) -> Materialized:
@@ -105,7 +109,10 @@ class _VectorJacobian:
             )
 
         slices = ([flat[n] for n in batched], list(output_gradients))
-        return tf.vectorized_map(one_example, slices)
+        if self._in_turn:
+            signature = [tf.TensorSpec(v.shape, v.dtype) for v in values]
+            return tf.map_fn(one_example, slices, fn_output_signature=signature)
+        return compiled_vectorized_map(one_example, slices)
 
 
 def _is_floating(leaf) -> bool:

@@ -60,6 +60,8 @@ class PrivateGradients:
         Returns:
             `(lift(sum_b s_b u_b + noise)) / expected_batch_size`.
         """
+        if not presence.shape[0]:
+            batch, presence = tf.nest.map_structure(_with_a_row, (batch, presence))
         sums = self._clipped_sums(forward, batch, presence, on_outputs)
         with tf.control_dependencies([self.steps.assign_add(1)]):
             released = self.mechanism.release(sums, self.noise)
@@ -89,6 +91,13 @@ class PrivateGradients:
         backward = METHODS[self.gradient_method](self.model, forward, batch)
         on_outputs(batch, presence, backward.losses, backward.outputs)
         return self.mechanism.clipped_sums(self.space.project(backward.gradients), presence)
+
+
+def _with_a_row(tensor: tf.Tensor) -> tf.Tensor:
+    """The tensor, or one absent row if it has none: convolutions fail on empty batches."""
+    shape = tf.shape(tensor)
+    row = tf.zeros(tf.concat([[tf.maximum(1 - shape[0], 0)], shape[1:]], 0), tensor.dtype)
+    return tf.ensure_shape(tf.concat([tensor, row], 0), [None, *tensor.shape[1:]])
 
 
 def _split(tensor: tf.Tensor, count: tf.Tensor, size: int) -> tf.Tensor:

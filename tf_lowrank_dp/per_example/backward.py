@@ -23,6 +23,7 @@ from tf_lowrank_dp.layers.recorder import Recorder
 from tf_lowrank_dp.layers.registry import capturing
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient, combine
 from tf_lowrank_dp.per_example.materialized import Materialized
+from tf_lowrank_dp.per_example.vectorized_map import compiled_vectorized_map
 
 Forward = Callable[[object], tuple[tf.Tensor, object]]
 
@@ -79,7 +80,7 @@ def reweight(model: keras.Model, forward: Forward, batch) -> Backward:
 
 def vectorized(model: keras.Model, forward: Forward, batch) -> Backward:
     """`tf.vectorized_map` of a batch-of-one gradient over the examples."""
-    return _one_by_one(model, forward, batch, tf.vectorized_map)
+    return _one_by_one(model, forward, batch, compiled_vectorized_map)
 
 
 def loop(model: keras.Model, forward: Forward, batch) -> Backward:

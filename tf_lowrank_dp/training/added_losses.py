@@ -14,11 +14,14 @@ _SEPARABLE = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L
 
 
 @contextlib.contextmanager
-def separated_activity_regularizers(model: keras.Model) -> Iterator[None]:
+def separated_activity_regularizers(model: keras.Model) -> Iterator[list[tf.Tensor]]:
     """Context in which activity regularisers give one value per example.
 
-    Keras adds their sum over the batch as one scalar.  L1 and L2 are sums over examples and can
-    be taken apart; others are refused.
+    Keras adds their sum over the batch, divided by its size, as one scalar.  L1 and L2 are sums
+    over examples and can be taken apart; others are refused.
+
+    Yields:
+        A list that the forward pass fills with values `(b,)`: terms of the examples' losses.
 
     Raises:
         UnsupportedModelError: names the layer.
@@ -29,6 +32,7 @@ def separated_activity_regularizers(model: keras.Model) -> Iterator[None]:
         if getattr(layer, "activity_regularizer", None) is not None
     ]
     originals = [layer.activity_regularizer for layer in layers]
+    values: list[tf.Tensor] = []
     try:
         for layer, regularizer in zip(layers, originals, strict=True):
             if type(regularizer) not in _SEPARABLE:
@@ -37,8 +41,8 @@ def separated_activity_regularizers(model: keras.Model) -> Iterator[None]:
                     f"L1L2, which are sums over examples. Received: {regularizer!r}. Remove it, "
                     "or add one value per example with add_loss in the layer's call."
                 )
-            layer.activity_regularizer = _per_example(regularizer)
-        yield
+            layer.activity_regularizer = _collecting(regularizer, layer.name, values)
+        yield values
     finally:
         for layer, regularizer in zip(layers, originals, strict=True):
             layer.activity_regularizer = regularizer
@@ -80,8 +84,23 @@ def regularization_gradients(model: keras.Model) -> list[tf.Tensor | None]:
     return tape.gradient(penalties, [v.value for v in variables]) if penalties else []
 
 
-def _per_example(regularizer):
-    def values(outputs):
-        return tf.vectorized_map(regularizer, outputs)
+def _collecting(regularizer, name: str, values: list[tf.Tensor]):
+    """Stands in for `regularizer`: collects its value for each example and adds zeros to Keras."""
+    graph = _current_graph()
 
-    return values
+    def collect(outputs):
+        if _current_graph() is not graph:
+            raise UnsupportedModelError(
+                f"Expected layer '{name}' to run directly in the model's forward pass. Received: "
+                "an activity regulariser inside a loop or branch of the layer around it. Put "
+                "the regulariser on the surrounding layer, or remove it."
+            )
+        value = tf.cast(tf.vectorized_map(regularizer, outputs), tf.float32)
+        values.append(value)
+        return tf.zeros_like(value)
+
+    return collect
+
+
+def _current_graph():
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()

@@ -7,6 +7,7 @@ import math
 import keras
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 from tf_lowrank_dp.training.report import privacy_spent
 
 
@@ -14,8 +15,9 @@ class PrivacyBudget(keras.callbacks.Callback):
     """Shows epsilon in the progress bar and history, and stops training at a budget.
 
     Args:
-        epsilon: training stops, without an error, before an epoch (or a check inside one) that
-            starts at or above this value.  None only shows it.  An optimizer compiled with
+        epsilon: training stops, without an error, after the epoch (or the check inside one) that
+            reaches this value; a `fit` that starts at or above it raises
+            `PrivacyBudgetExceededError`.  None only shows it.  An optimizer compiled with
             `epsilon` never exceeds its own target, with or without this callback.
         delta: delta of the guarantee; the optimizer's if None.
         every: number of batches between two checks inside an epoch; None checks at its end.
@@ -39,6 +41,14 @@ class PrivacyBudget(keras.callbacks.Callback):
         self.delta = delta
         self.every = every
         self._spent = 0.0
+
+    def on_train_begin(self, logs=None):
+        self._check()
+        if self._spent >= self.epsilon:
+            raise PrivacyBudgetExceededError(
+                f"Expected a spend below the budget epsilon={self.epsilon}. Received: epsilon="
+                f"{self._spent} is already spent. Raise the budget, or train a new model."
+            )
 
     def on_train_batch_end(self, batch, logs=None):
         if self.every is not None and (batch + 1) % self.every == 0:

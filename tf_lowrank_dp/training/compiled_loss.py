@@ -21,15 +21,22 @@ class CompiledLoss:
         self._model = model
         self._batch_size = batch_size
         self._loss = PerExampleCompiledLoss(model)
+        self._compiled = model._compile_loss
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the model is still compiled with the loss that it had."""
+        return self._model._compile_loss is self._compiled
 
     def __call__(self, batch: dict) -> tuple[tf.Tensor, dict]:
         """Returns losses `(b,)` and `{"y_pred": ..., "losses": [one (b,) for each output]}`."""
         model = self._model
-        with separated_activity_regularizers(model):
+        with separated_activity_regularizers(model) as activity_losses:
             if model._call_has_training_arg:
                 y_pred = model(batch["x"], training=True)
             else:
                 y_pred = model(batch["x"])
         losses, parts = self._loss(batch.get("y"), y_pred, batch.get("sample_weight"))
         losses += added_losses(model, self._batch_size)
+        losses = tf.add_n([losses, *activity_losses])
         return losses, {"y_pred": y_pred, "losses": parts}

@@ -19,12 +19,14 @@ class TrainingData:
         dataset: yields logical batches.
         sampling: how they are drawn.
         steps_per_epoch: integer.
+        ends: whether an epoch is one pass over `dataset`, which ends by itself.
         seeded: whether they follow a given seed.
     """
 
     dataset: tf.data.Dataset
     sampling: Sampling
     steps_per_epoch: int
+    ends: bool
     seeded: bool
 
     @property
@@ -52,8 +54,16 @@ def training_data(
 ) -> TrainingData:
     """Samples arrays ourselves; takes the user's word for data sets that are already batched."""
     if isinstance(x, PoissonSampler):
-        sampler, seeded = x, x.seeded
+        _refuse_beside_batches("a PoissonSampler", y, sample_weight, class_weight)
+        _refuse_statement(sampling, sampling_rate, num_examples)
+        if batch_size not in (None, x.batch_size):
+            raise ValueError(
+                f"Expected batch_size to be that of the PoissonSampler, {x.batch_size}. Received: "
+                f"batch_size={batch_size}. Leave it out."
+            )
+        sampler = x
     elif _is_batched(x):
+        _refuse_beside_batches("data that come in batches", y, sample_weight, class_weight)
         dataset, declared = declared_dataset(
             x,
             sampling=sampling,
@@ -62,10 +72,18 @@ def training_data(
             sampling_rate=sampling_rate,
             steps_per_epoch=steps_per_epoch,
         )
-        steps = steps_per_epoch or declared.steps_per_pass or int(dataset.cardinality())
-        return TrainingData(_preprocessed(model, dataset), declared, steps, False)
+        length = int(dataset.cardinality())
+        if length < 0 and steps_per_epoch is None:
+            raise ValueError(
+                "Expected steps_per_epoch for data of unknown or infinite length. Received: None. "
+                "Pass the number of batches that make an epoch: noise is planned for them."
+            )
+        steps = steps_per_epoch or length
+        return TrainingData(
+            _preprocessed(model, dataset), declared, steps, ends=steps == length, seeded=False
+        )
     else:
-        _refuse_arguments(sampling, sampling_rate, num_examples)
+        _refuse_statement(sampling, sampling_rate, num_examples)
         sampler = PoissonSampler(
             x,
             y,
@@ -75,10 +93,14 @@ def training_data(
             pad_to_multiple=pad_to_multiple,
             seed=seed,
         )
-        seeded = sampler.seeded
-    dataset = _preprocessed(model, sampler.as_dataset())
-    steps = steps_per_epoch or sampler.steps_per_epoch
-    return TrainingData(dataset, sampler.sampling, steps, seeded)
+    steps = steps_per_epoch or sampler.steps or sampler.steps_per_epoch
+    if steps > (sampler.steps or steps):
+        raise ValueError(
+            f"Expected steps_per_epoch to be at most the steps of the PoissonSampler, "
+            f"{sampler.steps}. Received: steps_per_epoch={steps}. Leave it out."
+        )
+    dataset = _preprocessed(model, sampler.as_dataset().take(steps))
+    return TrainingData(dataset, sampler.sampling, steps, ends=True, seeded=sampler.seeded)
 
 
 def _is_batched(x) -> bool:
@@ -86,7 +108,17 @@ def _is_batched(x) -> bool:
     return isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)) or is_generator
 
 
-def _refuse_arguments(sampling, sampling_rate, num_examples) -> None:
+def _refuse_beside_batches(what: str, y, sample_weight, class_weight) -> None:
+    given = {"y": y, "sample_weight": sample_weight, "class_weight": class_weight}
+    received = [name for name, value in given.items() if value is not None]
+    if received:
+        raise ValueError(
+            f"Expected {what} to hold targets and weights as well. Received: {received} beside "
+            "it. Put them into the data: (x, y, sample_weight)."
+        )
+
+
+def _refuse_statement(sampling, sampling_rate, num_examples) -> None:
     if sampling not in (None, "poisson") or sampling_rate is not None or num_examples is not None:
         raise ValueError(
             "Expected sampling, sampling_rate and num_examples only for data that come in "
@@ -97,7 +129,7 @@ def _refuse_arguments(sampling, sampling_rate, num_examples) -> None:
 
 
 def _preprocessed(model: keras.Model, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Applies the preprocessor of a KerasHub task after sampling; presence stays a channel apart."""
+    """Applies the preprocessor of a KerasHub task to what was sampled; presence stays apart."""
     if not hasattr(model, "preprocess_samples"):
         return dataset
 

@@ -12,7 +12,7 @@ from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.run import check_budget, start_run
 from tf_lowrank_dp.training.state import state_of
 from tf_lowrank_dp.training.train_step import private_optimizer
-from tf_lowrank_dp.training.validate_model import validate_model
+from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
 
 
 def fit(
@@ -70,6 +70,7 @@ def fit(
     model._assert_compile_called("fit")
     optimizer = private_optimizer(model)
     validate_model(model)
+    validate_training_step(model)
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
     data = training_data(
@@ -87,10 +88,10 @@ def fit(
         pad_to_multiple=_granule(batch_size or 32, model.jit_compile),
     )
     _warn_about_delta(optimizer.delta, data.sampling.num_examples)
-    steps = max(0, epochs - initial_epoch) * data.steps_per_epoch
+    steps = max(0, epochs - initial_epoch) * _steps_taken(model, data)
     run = start_run(model, data.sampling, steps, seeded=data.seeded)
     probe(model, run.loss, data.element_spec)
-    callbacks = [_BudgetGuard(), *_as_list(callbacks)]
+    callbacks = [_BudgetGuard(data), *_as_list(callbacks)]
     try:
         return keras.Model.fit(
             model,
@@ -100,7 +101,7 @@ def fit(
             callbacks=callbacks,
             validation_data=_validation(model, validation_data, validation_batch_size, batch_size),
             initial_epoch=initial_epoch,
-            steps_per_epoch=_keras_steps(data),
+            steps_per_epoch=None if data.ends else data.steps_per_epoch,
             validation_steps=validation_steps,
             validation_freq=validation_freq,
             shuffle=False,
@@ -112,8 +113,15 @@ def fit(
 class _BudgetGuard(keras.callbacks.Callback):
     """Stops the step that would overspend."""
 
+    def __init__(self, data: TrainingData):
+        super().__init__()
+        self._data = data
+
     def on_train_batch_begin(self, batch, logs=None):
-        check_budget(self.model, self.model.steps_per_execution)
+        steps = self.model.steps_per_execution
+        if self._data.ends:  # so may an execution, before its last step
+            steps = min(steps, self._data.steps_per_epoch - batch)
+        check_budget(self.model, steps)
 
 
 def _granule(batch_size: int, jit_compile: bool) -> int:
@@ -122,9 +130,11 @@ def _granule(batch_size: int, jit_compile: bool) -> int:
     return 2 * root if jit_compile else root
 
 
-def _keras_steps(data: TrainingData) -> int | None:
-    """Keras counts the steps of sampled, endless data; finite data end by themselves."""
-    return data.steps_per_epoch if data.dataset.cardinality() < 0 else None
+def _steps_taken(model: keras.Model, data: TrainingData) -> int:
+    """Steps of an epoch as Keras takes them: executions are cut short only where data end."""
+    if data.ends:
+        return data.steps_per_epoch
+    return math.ceil(data.steps_per_epoch / model.steps_per_execution) * model.steps_per_execution
 
 
 def _split(x, y, sample_weight, fraction: float):

@@ -7,7 +7,9 @@ import functools
 import keras
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.training.fit import fit
+from tf_lowrank_dp.training.run import adopt_ledger
 from tf_lowrank_dp.training.state import (
     PrivateState,
     attach_state,
@@ -50,6 +52,8 @@ def make_private(model: keras.Model, microbatch_size: int | None = None) -> kera
         _validate.integer_at_least(1, microbatch_size=microbatch_size)
     validate_model(model)
     attach_state(model, PrivateState(ledger_of(model), microbatch_size))
+    if isinstance(getattr(model, "optimizer", None), DPOptimizer):
+        adopt_ledger(model)  # of a model that was loaded
     for name, function in _METHODS.items():
         object.__setattr__(model, name, functools.partial(function, model))
     model.train_function = None
@@ -63,20 +67,28 @@ def make_standard(model: keras.Model) -> keras.Model:
     known for as long as the object lives.
 
     Args:
-        model: a private model.
+        model: a private model, or one that was loaded with a private optimizer.
 
     Returns:
         The same model.
     """
-    if find_state(model) is None:
+    optimizer = _without_loss_scaling(getattr(model, "optimizer", None))
+    if find_state(model) is None and not isinstance(optimizer, DPOptimizer):
         return model
-    ledger_of(model)
+    ledger = ledger_of(model)
     for name in _METHODS:
         model.__dict__.pop(name, None)
     detach_state(model)
-    inner = getattr(getattr(model, "optimizer", None), "inner_optimizer", None)
-    if inner is not None:
-        model.optimizer = inner
-        model._compile_config.config["optimizer"] = inner
+    if isinstance(optimizer, DPOptimizer):
+        if optimizer.ledger is not ledger:
+            ledger.merge(optimizer.ledger)
+        model.optimizer = optimizer.inner_optimizer
+        model._compile_config.config["optimizer"] = optimizer.inner_optimizer
     model.train_function = None
     return model
+
+
+def _without_loss_scaling(optimizer):
+    """The private optimizer inside of a `LossScaleOptimizer`; anything else as it is."""
+    inner = getattr(optimizer, "inner_optimizer", None)
+    return inner if isinstance(inner, DPOptimizer) else optimizer

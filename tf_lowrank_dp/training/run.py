@@ -69,8 +69,8 @@ def start_run(
         steps=counter,
     )
     loss = CompiledLoss(model, float(sampling.batch_size)) if with_loss else None
-    run = Run(engine, optimizer, sampling, entry, loss, allowed, seeded)
     state.sync()
+    run = Run(engine, optimizer, sampling, entry, loss, allowed, seeded, state.ledger.num_steps)
     state.ledger.append(entry)
     state.run = run
     model.train_function = None
@@ -100,9 +100,12 @@ def check_budget(model: keras.Model, steps: int = 1) -> None:
     """
     state, optimizer = state_of(model), private_optimizer(model)
     run = state.run
-    if run.allowed_steps is None or run.steps + steps <= run.allowed_steps:
+    if run.allowed_steps is None:
         return
     state.sync()
+    _count_other_runs(run, optimizer, state)
+    if run.steps + steps <= run.allowed_steps:
+        return
     would_be = state.ledger.epsilon(
         optimizer.delta, accountant=optimizer.accountant, extra=[_more(run, steps)]
     )
@@ -112,6 +115,18 @@ def check_budget(model: keras.Model, steps: int = 1) -> None:
         f"which epsilon would be {would_be:.4f}. Stop here, or compile with a larger epsilon; "
         "plan ahead with planned_steps= when training in several fits."
     )
+
+
+def _count_other_runs(run: Run, optimizer, state) -> None:
+    """Lowers the steps allowed if the ledger learnt of other releases (weights were loaded)."""
+    other_steps = state.ledger.num_steps - run.steps
+    if other_steps == run.other_steps:
+        return
+    further = max_steps(
+        optimizer.epsilon, optimizer.delta, run.entry, state.ledger, optimizer.accountant
+    )
+    run.allowed_steps = min(run.allowed_steps, run.steps + further)
+    run.other_steps = other_steps
 
 
 def _more(run: Run, steps: int) -> LedgerEntry:
@@ -156,4 +171,5 @@ def _continues(run, optimizer, model, sampling, with_loss) -> bool:
         and [tuple(v.shape) for v in model.trainable_variables] == [s for b in variables for s in b]
         and run.sampling == sampling
         and (run.loss is not None) == with_loss
+        and (run.loss is None or run.loss.is_current)
     )

@@ -31,6 +31,7 @@ class Run:
         loss: per-example losses of the model, or None in a custom loop.
         allowed_steps: number of releases the budget was calibrated for; None without a budget.
         seeded: whether sampling or noise follow a given seed, hence are not private.
+        other_steps: releases of other runs that `allowed_steps` takes into account.
     """
 
     engine: PrivateGradients
@@ -40,6 +41,7 @@ class Run:
     loss: CompiledLoss | None
     allowed_steps: int | None
     seeded: bool
+    other_steps: int
 
     @property
     def steps(self) -> int:

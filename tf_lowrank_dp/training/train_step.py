@@ -46,9 +46,7 @@ def apply_gradients(model: keras.Model, optimizer: DPOptimizer, gradients) -> No
     """Adds the gradients of weight regularisers and hands the sum to the inner optimizer."""
     penalties = regularization_gradients(model)
     if penalties:
-        gradients = [
-            g if p is None else g + p for g, p in zip(gradients, penalties, strict=True)
-        ]
+        gradients = [g if p is None else g + p for g, p in zip(gradients, penalties, strict=True)]
     variables = model.trainable_variables
     gradients = [keras.ops.cast(g, v.dtype) for g, v in zip(gradients, variables, strict=True)]
     optimizer.apply_private(gradients, variables)

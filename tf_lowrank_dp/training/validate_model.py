@@ -29,6 +29,16 @@ def validate_model(model: keras.Model) -> None:
             f"Expected something to train. Received: '{model.name}' without trainable variables. "
             "Set trainable = True on the layers to train."
         )
+    for layer in model._flatten_layers():
+        _validate_layer(layer)
+
+
+def validate_training_step(model: keras.Model) -> None:
+    """Checks that `fit` trains what Keras would: custom loops need no such thing.
+
+    Raises:
+        UnsupportedModelError: names the method that the model overrides.
+    """
     for method in ("train_step", "compute_loss"):
         if getattr(type(model), method) is not getattr(keras.Model, method):
             raise UnsupportedModelError(
@@ -36,8 +46,6 @@ def validate_model(model: keras.Model) -> None:
                 "its loss has no known value per example. Train it in a custom loop with "
                 "tfdp.PrivateTrainer."
             )
-    for layer in model._flatten_layers():
-        _validate_layer(layer)
 
 
 def _validate_layer(layer: keras.layers.Layer) -> None:
@@ -56,7 +64,7 @@ def _validate_layer(layer: keras.layers.Layer) -> None:
     overwritten = [v.path for v in layer.trainable_variables if v.overwrite_with_gradient]
     if overwritten:
         raise UnsupportedModelError(
-            f"Expected weights that an optimizer updates. Received: '{layer.name}' with {overwritten}, "
-            "which Keras overwrites with their gradient (float8 training). Use another dtype "
-            "policy, such as mixed_bfloat16."
+            f"Expected weights that an optimizer updates. Received: '{layer.name}' with "
+            f"{overwritten}, which Keras overwrites with their gradient (float8 training). Use "
+            "another dtype policy, such as mixed_bfloat16."
         )

@@ -1,0 +1,51 @@
+"""`check_gradients` passes where the gradients are right and names what is wrong."""
+
+import keras
+import numpy as np
+import pytest
+
+import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.per_example import backward
+from tf_lowrank_dp.per_example.materialized import Materialized
+
+
+@pytest.fixture
+def model():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [keras.Input((5,)), keras.layers.Dense(4, "tanh"), keras.layers.Dense(3, name="head")]
+    )
+    tfdp.make_private(model)
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0)
+    model.compile(optimizer, loss="mse")
+    return model
+
+
+@pytest.fixture
+def rows():
+    generator = np.random.default_rng(0)
+    return [generator.normal(size=(4, n)).astype("float32") for n in (5, 3)]
+
+
+def test_right_gradients_pass_and_spend_nothing(model, rows):
+    weights = [np.array(v) for v in model.trainable_variables]
+    assert tfdp.check_gradients(model, *rows) < 1e-5
+    assert tfdp.privacy_spent(model, 1e-5) == 0.0
+    for before, after in zip(weights, model.trainable_variables, strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("factor", [1.01, np.nan, np.inf])
+def test_wrong_gradients_are_refused_by_name(model, rows, monkeypatch, factor):
+    def wrong(*args):
+        found = backward.bookkeeping(*args)
+        found.gradients[-1] = Materialized(found.gradients[-1].materialize() * factor)
+        return found
+
+    monkeypatch.setitem(backward.METHODS, "auto", wrong)
+    with pytest.raises(AssertionError, match="(?s)Expected.*Received"):
+        tfdp.check_gradients(model, *rows)
+
+
+def test_sample_weight_is_part_of_the_loss(model, rows):
+    assert tfdp.check_gradients(model, *rows, sample_weight=np.array([0.0, 1.0, 2.0, 3.0])) < 1e-5

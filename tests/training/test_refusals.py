@@ -1,0 +1,228 @@
+"""What cannot be trained privately is refused before anything is spent."""
+
+import keras
+import numpy as np
+import pytest
+
+import tf_lowrank_dp as tfdp
+
+MESSAGE = "(?s)Expected.*Received.*"
+NOISY = {"noise_multiplier": 1.0}
+
+
+def nothing_spent(model):
+    return tfdp.privacy_spent(model, 1e-5) == 0.0
+
+
+def refused(model, data, error=tfdp.UnsupportedModelError, match="", **fit):
+    weights = [np.array(v) for v in model.trainable_variables]
+    with pytest.raises(error, match=MESSAGE + match):
+        model.fit(*data, verbose=0, **{"batch_size": 8, **fit})
+    for before, after in zip(weights, model.trainable_variables, strict=True):
+        np.testing.assert_array_equal(before, after)
+    assert nothing_spent(model)
+
+
+def with_layer(*layers):
+    keras.utils.set_random_seed(0)
+    return keras.Sequential([keras.Input((5,)), *layers, keras.layers.Dense(3)])
+
+
+def test_trainable_batch_normalization_is_refused_with_the_remedy():
+    model = with_layer(keras.layers.BatchNormalization(name="norm"))
+    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "norm.*Freeze.*GroupNorm"):
+        tfdp.make_private(model)
+
+
+def test_batch_normalization_that_is_thawed_later_is_refused(private, data):
+    layer = keras.layers.BatchNormalization(trainable=False)
+    model = private(with_layer(layer), **NOISY)
+    layer.trainable = True
+    refused(model, data(), match="BatchNormalization")
+
+
+def test_frozen_batch_normalization_is_allowed_and_keeps_its_averages(private, data):
+    layer = keras.layers.BatchNormalization(trainable=False)
+    model = private(with_layer(layer), **NOISY)
+    averages = np.array(layer.moving_mean)
+    model.fit(*data(), batch_size=8, verbose=0)
+    np.testing.assert_array_equal(layer.moving_mean, averages)
+    assert not nothing_spent(model)
+
+
+class MinusBatchMean(keras.layers.Layer):
+    def call(self, x):
+        return x - keras.ops.mean(x, axis=0, keepdims=True)
+
+
+class OverBatchSize(keras.layers.Layer):
+    def call(self, x):
+        return x / keras.ops.cast(keras.ops.shape(x)[0], x.dtype)
+
+
+class Remembers(keras.layers.Layer):
+    def build(self, shape):
+        self.average = self.add_weight(
+            shape=(shape[-1],), initializer="zeros", trainable=False, name="average"
+        )
+
+    def call(self, x):
+        self.average.assign(0.9 * self.average + 0.1 * keras.ops.mean(x, axis=0))
+        return x
+
+
+@pytest.mark.parametrize(
+    ("layer", "what"),
+    [(MinusBatchMean, "other examples"), (OverBatchSize, "size of its batch")],
+)
+def test_a_layer_that_mixes_examples_is_found_and_refused(private, data, layer, what):
+    refused(private(with_layer(layer()), **NOISY), data(), match=what)
+
+
+def test_a_layer_that_changes_state_is_refused_by_name(private, data):
+    refused(private(with_layer(Remembers(name="memory")), **NOISY), data(), match="memory.*Freeze")
+
+
+def test_a_loss_that_mixes_examples_is_found_and_refused(private, data, small_model):
+    def contrastive(y_true, y_pred):
+        similarity = keras.ops.matmul(y_pred, keras.ops.transpose(y_pred))
+        return keras.ops.mean(similarity, axis=-1)
+
+    refused(private(small_model(), loss=contrastive, **NOISY), data(), match="depends on")
+
+
+def test_a_scalar_loss_is_refused(private, data, small_model):
+    def mean(y_true, y_pred):
+        return keras.ops.mean(y_pred)
+
+    refused(private(small_model(), loss=mean, **NOISY), data(), match="scalar")
+
+
+def test_a_layer_without_gradient_source_is_refused_by_name(private, data):
+    class WithSpare(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.head, self.spare = keras.layers.Dense(3), keras.layers.Dense(2, name="spare")
+            self.head.build((None, 5))
+            self.spare.build((None, 5))
+            self.built = True
+
+        def call(self, x):
+            return self.head(x)
+
+    refused(private(WithSpare(), **NOISY), data(), match="spare.*Freeze")
+
+
+def test_a_layer_that_does_not_reach_the_loss_is_refused_by_name(private, data):
+    class Severed(keras.layers.Layer):
+        def call(self, x):
+            return keras.ops.stop_gradient(x)
+
+    model = with_layer(keras.layers.Dense(4, name="severed"), Severed())
+    refused(private(model, **NOISY), data(), match="")
+
+
+def test_a_private_optimizer_in_a_standard_model_is_refused(data, small_model):
+    model = small_model()
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, **NOISY), "mse", jit_compile=False)
+    weights = np.array(model.layers[0].kernel)
+    with pytest.raises(tfdp.NotPrivateError, match=MESSAGE + "make_private"):
+        model.fit(data()[0], np.zeros((24, 3)), verbose=0)
+    np.testing.assert_array_equal(model.layers[0].kernel, weights)
+
+
+def test_a_private_optimizer_is_no_use_in_a_custom_standard_step(small_model):
+    model = small_model()
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, **NOISY)
+    gradients = [np.ones(v.shape, "float32") for v in model.trainable_variables]
+    for apply in (
+        lambda: optimizer.apply(gradients, model.trainable_variables),
+        lambda: optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True)),
+    ):
+        with pytest.raises(tfdp.NotPrivateError, match=MESSAGE):
+            apply()
+
+
+def test_a_plain_optimizer_in_a_private_model_is_refused(data, small_model):
+    model = tfdp.make_private(small_model())
+    model.compile("sgd", "mse", jit_compile=False)
+    refused(model, data(), tfdp.NotPrivateError, "SGD.*make_standard")
+
+
+def test_train_on_batch_of_a_private_model_is_refused(private, data, small_model):
+    model = private(small_model(), **NOISY)
+    x, y = data()
+    with pytest.raises((tfdp.NotPrivateError, ValueError), match=MESSAGE):
+        model.train_on_batch(x, y)
+    assert nothing_spent(model)
+
+
+def test_loss_scaling_that_keras_adds_is_refused(private, data):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = private(with_layer(keras.layers.Dense(4)), **NOISY)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    refused(model, data(), tfdp.NotPrivateError, "auto_scale_loss=False")
+    tfdp.make_standard(model)
+    assert type(model.optimizer) is keras.optimizers.SGD
+
+
+def test_a_model_that_is_not_built_is_refused():
+    model = keras.Sequential([keras.layers.Dense(2)])
+    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "model.build"):
+        tfdp.make_private(model)
+
+
+def test_a_model_with_nothing_to_train_is_refused(small_model):
+    model = small_model()
+    model.trainable = False
+    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "trainable"):
+        tfdp.make_private(model)
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE):
+        tfdp.make_private(keras.layers.Dense(2))
+
+
+@pytest.mark.parametrize("method", ["train_step", "compute_loss"])
+def test_a_model_with_a_training_step_of_its_own_is_refused_by_fit(private, data, method):
+    own = type("Own", (keras.Sequential,), {method: lambda self, *a, **k: None})
+    model = private(own([keras.Input((5,)), keras.layers.Dense(3)]), **NOISY)
+    with pytest.raises(tfdp.UnsupportedModelError, match=f"Expected.*{method}.*PrivateTrainer"):
+        model.fit(*data(), batch_size=8, verbose=0)
+    assert nothing_spent(model)
+
+
+def test_a_model_with_a_training_step_of_its_own_trains_in_a_custom_loop(private, data):
+    """The remedy that its refusal names."""
+    own = type("Own", (keras.Sequential,), {"train_step": lambda self, *a, **k: None})
+    model = private(own([keras.Input((5,)), keras.layers.Dense(3)]), **NOISY)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=1)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    for batch in sampler:
+        gradients = trainer.gradients(lambda b: (keras.ops.sum(model(b["x"]), -1), ()), batch)
+        trainer.apply(gradients)
+    assert not nothing_spent(model)
+
+
+def test_a_stateful_recurrent_layer_is_refused():
+    model = keras.Sequential(
+        [keras.Input(batch_shape=(2, 3, 4)), keras.layers.SimpleRNN(2, stateful=True, name="rnn")]
+    )
+    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "rnn.*stateful=False"):
+        tfdp.make_private(model)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, True])
+def test_wrong_microbatch_sizes_are_refused(small_model, size):
+    with pytest.raises(ValueError, match=MESSAGE):
+        tfdp.make_private(small_model(), microbatch_size=size)
+
+
+def test_a_model_without_loss_is_refused(data, small_model):
+    model = tfdp.make_private(small_model())
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, **NOISY))
+    refused(model, data(), match="loss")

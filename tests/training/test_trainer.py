@@ -1,0 +1,102 @@
+"""Custom loops with `PrivateTrainer`: the same gradients as `fit`, the same ledger and budget."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+from tests import oracle
+
+DELTA = 1e-3
+
+
+def forward_of(model):
+    def forward(batch):
+        logits = model(batch["x"], training=True)
+        loss = keras.losses.sparse_categorical_crossentropy(batch["y"], logits, from_logits=True)
+        return loss, logits
+
+    return forward
+
+
+def sampler_of(data, **arguments):
+    return tfdp.PoissonSampler(*data(), **{"batch_size": 6, "steps": 4, "seed": 5, **arguments})
+
+
+def test_a_custom_loop_trains_the_same_weights_as_fit(
+    private, small_model, data, assert_same_weights
+):
+    arguments = {"l2_norm_clip": 0.5, "noise_multiplier": 1.0, "seed": 7}
+    regularized = {"kernel_regularizer": keras.regularizers.L2(0.01)}
+    by_fit = private(small_model(**regularized), "adam", **arguments)
+    by_fit.fit(sampler_of(data), verbose=0)
+    model = private(small_model(**regularized), "adam", **arguments)
+    sampler = sampler_of(data)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    for batch in sampler:
+        trainer.apply(trainer.gradients(forward_of(model), batch))
+    assert_same_weights(model, by_fit, 1e-4)
+    assert tfdp.privacy_spent(model, DELTA) == tfdp.privacy_spent(by_fit, DELTA) > 0
+
+
+def test_gradients_equal_the_oracles_clipped_mean(private, small_model, data):
+    model = private(small_model(), l2_norm_clip=0.5, noise_multiplier=0)
+    sampler = sampler_of(data)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    batch = {key: tf.convert_to_tensor(value) for key, value in next(iter(sampler)).items()}
+    found = trainer.gradients(forward_of(model), batch)
+    rest = {key: batch[key] for key in ("x", "y")}
+    exact = oracle.per_example_gradients(model, lambda b: forward_of(model)(b)[0], rest)
+    for a, b in zip(found, oracle.clipped_sums(exact, batch["presence"], 0.5), strict=True):
+        np.testing.assert_allclose(a, b / 6, rtol=1e-3, atol=1e-6)
+
+
+def test_every_call_counts_in_graphs_as_well(private, small_model, data):
+    model = private(small_model(), noise_multiplier=1.0)
+    sampler = sampler_of(data)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+
+    @tf.function(reduce_retracing=True)
+    def step(batch):
+        trainer.apply(trainer.gradients(forward_of(model), batch))
+
+    for batch in sampler.as_dataset():
+        step(batch)
+    by_fit = private(small_model(), noise_multiplier=1.0)
+    by_fit.fit(sampler_of(data), verbose=0)
+    assert tfdp.privacy_spent(model, DELTA) == tfdp.privacy_spent(by_fit, DELTA)
+
+
+def test_the_budget_is_checked_before_each_gradient(private, small_model, data):
+    model = private(small_model(), epsilon=2.0, delta=DELTA, accountant="rdp")
+    sampler = sampler_of(data)
+    trainer = tfdp.PrivateTrainer(model, sampler, steps=2)
+    batches = iter(sampler)
+    for _ in range(2):
+        trainer.gradients(forward_of(model), next(batches))
+    with pytest.raises(tfdp.PrivacyBudgetExceededError, match="2.0"):
+        trainer.gradients(forward_of(model), next(batches))
+    assert tfdp.privacy_spent(model) <= 2.0
+
+
+def test_an_endless_sampler_with_a_budget_needs_the_number_of_steps(private, small_model, data):
+    model = private(small_model(), epsilon=2.0, delta=DELTA)
+    with pytest.raises(ValueError, match="(?s)Expected steps.*Received: None"):
+        tfdp.PrivateTrainer(model, sampler_of(data, steps=None))
+
+
+def test_noise_of_two_gradients_of_one_batch_differs(private, small_model, data):
+    model = private(small_model(), noise_multiplier=1.0)
+    sampler = sampler_of(data)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    batch = next(iter(sampler))
+    first, second = (trainer.gradients(forward_of(model), batch) for _ in range(2))
+    assert all(np.all(np.not_equal(a, b)) for a, b in zip(first, second, strict=True))
+
+
+def test_a_standard_model_is_refused(small_model, data):
+    model = small_model()
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0))
+    with pytest.raises(tfdp.NotPrivateError, match="(?s)Expected.*make_private"):
+        tfdp.PrivateTrainer(model, sampler_of(data))
