@@ -26,6 +26,7 @@ class LedgerEntry:
         steps: number of releases so far, at least 0.
         mechanism: name of the algorithm, for reports.
         l2_norm_clip: the clip norm, for reports. Epsilon does not depend on it.
+        seeded: whether sampling or noise follow a given seed, so that no guarantee holds.
         entry_id: identifies the run, so that merging ledgers does not count it twice. A new run
             needs a new id, also one that continues a copied or a reloaded model.
 
@@ -41,6 +42,7 @@ class LedgerEntry:
     steps: int = 0
     mechanism: str = "DP-SGD"
     l2_norm_clip: float | None = None
+    seeded: bool = False
     entry_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:

@@ -67,6 +67,8 @@ def statement(
     if num_examples is not None:
         num_examples = _validate.integer_at_least(1, num_examples=num_examples)
     reasons = tuple(not_private_reasons)
+    if any(entry.seeded and entry.is_released for entry in ledger.entries):
+        reasons += ("sampling or noise follow a given seed",)
     spent = ledger.epsilon(delta, accountant=accountant)
     lines = [_headline(ledger, spent, delta, reasons)]
     if planned:

@@ -93,10 +93,14 @@ class DPOptimizer(keras.optimizers.Optimizer):
     def release_space(self, variables: Sequence) -> ReleaseSpace:
         """The release space of this algorithm for these trainable variables."""
 
+    on_build = staticmethod(lambda optimizer: None)
+    """Called with an optimizer that was built; `training` finds loaded models with it."""
+
     def build(self, variables):
-        """Builds the inner optimizer; Keras calls this."""
+        """Builds the inner optimizer; Keras calls this, for loaded models while it loads them."""
         self.inner_optimizer.build(variables)
         self.built = True
+        self.on_build(self)
 
     def apply(self, grads, trainable_variables=None):
         """Refuses: gradients that do not come through the mechanism are not private."""

@@ -7,6 +7,7 @@ import warnings
 
 import keras
 
+from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, training_data
 from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.run import check_budget, start_run
@@ -89,8 +90,8 @@ def fit(
     )
     _warn_about_delta(optimizer.delta, data.sampling.num_examples)
     steps = max(0, epochs - initial_epoch) * _steps_taken(model, data)
-    run = start_run(model, data.sampling, steps, seeded=data.seeded)
-    probe(model, run.loss, data.element_spec)
+    probe(model, CompiledLoss(model, float(data.sampling.batch_size)), data.element_spec)
+    start_run(model, data.sampling, steps, seeded=data.seeded)
     callbacks = [_BudgetGuard(data), *_as_list(callbacks)]
     try:
         return keras.Model.fit(

@@ -7,7 +7,6 @@ import keras
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import statement
 from tf_lowrank_dp.optimizers.base import DPOptimizer
-from tf_lowrank_dp.training.run import adopt_ledger
 from tf_lowrank_dp.training.state import find_state, ledger_of
 
 
@@ -44,23 +43,22 @@ def privacy_statement(model: keras.Model, delta: float | None = None) -> str:
     Returns:
         Several lines: epsilon, delta, noise, sampling, steps, neighbouring relation, assumptions.
     """
-    ledger = _ledger(model)
     state = find_state(model)
     run = state.run if state else None
-    reasons = ["sampling or noise follow a given seed"] if run is not None and run.seeded else []
     return statement(
-        ledger,
+        _ledger(model),
         _delta(model, delta),
         accountant=_accountant(model),
         num_examples=run.sampling.num_examples if run is not None else None,
-        not_private_reasons=reasons,
     )
 
 
 def _ledger(model):
-    if find_state(model) is not None and isinstance(_optimizer(model), DPOptimizer):
-        adopt_ledger(model)
-    return ledger_of(model)
+    """The model's ledger and what its optimizer knows besides (after loading)."""
+    ledger = ledger_of(model)
+    if isinstance(_optimizer(model), DPOptimizer):
+        ledger.merge(_optimizer(model).ledger)
+    return ledger
 
 
 def _optimizer(model):

@@ -42,19 +42,18 @@ def start_run(
     adopt_ledger(model)
     space = optimizer.release_space(model.trainable_variables)
     run = state.run
-    if run is not None and _continues(run, optimizer, model, sampling, with_loss):
+    if run is not None and _continues(run, optimizer, model, sampling, seeded, with_loss):
         run.engine.noise.rekey()
-        run.seeded = run.seeded or seeded
         return run
     noise_multiplier, allowed = _noise_multiplier(optimizer, sampling, steps, state)
     mechanism = GaussianMechanism(optimizer.l2_norm_clip, noise_multiplier, len(space.shapes))
-    seeded = seeded or optimizer.seed is not None
     entry = LedgerEntry(
         sampling=sampling,
         noise_multiplier=mechanism.event.noise_multiplier,
         steps=0,
         mechanism=optimizer.mechanism_name,
         l2_norm_clip=mechanism.l2_norm_clip,
+        seeded=seeded or optimizer.seed is not None,
     )
     with tf.init_scope():
         counter = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -70,7 +69,7 @@ def start_run(
     )
     loss = CompiledLoss(model, float(sampling.batch_size)) if with_loss else None
     state.sync()
-    run = Run(engine, optimizer, sampling, entry, loss, allowed, seeded, state.ledger.num_steps)
+    run = Run(engine, optimizer, sampling, entry, loss, allowed, state.ledger.num_steps)
     state.ledger.append(entry)
     state.run = run
     model.train_function = None
@@ -144,7 +143,7 @@ def _noise_multiplier(optimizer, sampling, steps, state) -> tuple[float, int | N
     if optimizer.noise_multiplier is not None:
         return float(optimizer.noise_multiplier), None
     state.sync()
-    if optimizer.calibrated_noise_multiplier is not None:
+    if optimizer.calibrated_noise_multiplier is not None and state.ledger.num_steps:
         entry = LedgerEntry(sampling, optimizer.calibrated_noise_multiplier, steps=0)
         allowed = max_steps(
             optimizer.epsilon, optimizer.delta, entry, state.ledger, optimizer.accountant
@@ -164,12 +163,19 @@ def _noise_multiplier(optimizer, sampling, steps, state) -> tuple[float, int | N
     return optimizer.calibrated_noise_multiplier, planned
 
 
-def _continues(run, optimizer, model, sampling, with_loss) -> bool:
-    variables = run.engine.space.shapes
+def _continues(run, optimizer, model, sampling, seeded, with_loss) -> bool:
+    """Whether nothing has changed since the run began; shuffled data begin a new pass each time."""
+    mechanism = run.engine.mechanism
+    shapes = [shape for block in run.engine.space.shapes for shape in block]
     return (
         run.optimizer is optimizer
-        and [tuple(v.shape) for v in model.trainable_variables] == [s for b in variables for s in b]
         and run.sampling == sampling
+        and sampling.kind == "poisson"
+        and run.entry.seeded == (seeded or optimizer.seed is not None)
+        and mechanism.l2_norm_clip == optimizer.l2_norm_clip
+        and optimizer.noise_multiplier in (None, mechanism.noise_multiplier)
+        and run.engine.gradient_method == optimizer.gradient_method
+        and [tuple(v.shape) for v in model.trainable_variables] == shapes
         and (run.loss is not None) == with_loss
         and (run.loss is None or run.loss.is_current)
     )

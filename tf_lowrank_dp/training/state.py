@@ -30,7 +30,6 @@ class Run:
         entry: the run's line in the ledger.
         loss: per-example losses of the model, or None in a custom loop.
         allowed_steps: number of releases the budget was calibrated for; None without a budget.
-        seeded: whether sampling or noise follow a given seed, hence are not private.
         other_steps: releases of other runs that `allowed_steps` takes into account.
     """
 
@@ -40,7 +39,6 @@ class Run:
     entry: LedgerEntry
     loss: CompiledLoss | None
     allowed_steps: int | None
-    seeded: bool
     other_steps: int
 
     @property
