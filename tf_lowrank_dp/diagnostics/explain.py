@@ -50,6 +50,8 @@ def _method(capture: type, variable) -> tuple[str, str]:
         return "fallback", "the layer once more, one example at a time"
     if name == "embeddings":
         return "rows looked up", "positions squared times width"
+    if "kernel" in name and capture.__module__.endswith("layers.convolution"):
+        return "product at each kernel offset", "as the kernel gradient"
     if "kernel" in name:
         return "outer product", "as the kernel gradient"
     return "sum of positions", "as the bias gradient"

@@ -25,7 +25,7 @@ def start_run(
 ) -> Run:
     """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
 
-    Nothing is spent here.  A run with the same settings is continued, so that the compiled train
+    Nothing is spent here.  TensorFloat-32 is switched off for the process.  A run with the same settings is continued, so that the compiled train
     function stays valid; its noise key is renewed.
 
     Args:
@@ -38,6 +38,8 @@ def start_run(
     Returns:
         The run, also kept on the model.
     """
+    # The bounds on rounding are those of float32: TensorFloat-32 has 10 bits less.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
     state, optimizer = state_of(model), private_optimizer(model)
     adopt_ledger(model)
     space = optimizer.release_space(model.trainable_variables)
