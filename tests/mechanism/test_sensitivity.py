@@ -125,10 +125,6 @@ def test_duplicated_records_contribute_the_clip_each():
     np.testing.assert_allclose(factors.numpy() * exact, 1.0, rtol=1e-3)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="OuterProduct.squared_norm_bounds: squares of inputs below 1e-19 are flushed to zero",
-)
 @pytest.mark.parametrize("features", (4, 784))
 def test_a_product_of_tiny_inputs_and_huge_gradients_is_clipped(features):
     """The squares of the inputs underflow float32; the gradient is an ordinary number."""

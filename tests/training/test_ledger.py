@@ -83,13 +83,10 @@ def test_freezing_a_layer_between_fits_keeps_what_was_spent(fitted):
     assert spent(model) == epsilon_after(8)
 
 
-def test_a_saved_model_loads_with_its_ledger_and_goes_on(fitted, tmp_path, data):
+def test_a_saved_model_loads_as_private_with_its_ledger_and_goes_on(fitted, tmp_path):
     model, fit = fitted
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    with pytest.raises(tfdp.NotPrivateError, match="make_private"):
-        loaded.fit(*data(), batch_size=6, verbose=0)
-    tfdp.make_private(loaded)
     assert spent(loaded) == epsilon_after(4)
     fit(loaded)
     assert spent(loaded) == epsilon_after(8)
@@ -137,6 +134,17 @@ def test_saved_weights_bring_their_ledger(fitted, tmp_path, private, small_model
     assert spent(other) == epsilon_after(4)
     fit(other)
     assert spent(other) == epsilon_after(8)
+
+
+def test_saved_weights_bring_their_ledger_when_the_model_is_recompiled_before_it_is_asked(
+    fitted, tmp_path, private, small_model
+):
+    fitted[0].save_weights(tmp_path / "model.weights.h5")
+    other = private(small_model(), "adam", **ARGUMENTS)
+    other.optimizer.build(other.trainable_variables)
+    other.load_weights(tmp_path / "model.weights.h5")
+    other.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, **ARGUMENTS))
+    assert spent(other) == epsilon_after(4)
 
 
 def test_loading_earlier_weights_refunds_nothing(fitted, tmp_path):

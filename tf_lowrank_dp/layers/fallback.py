@@ -35,6 +35,7 @@ def fallback_class(layer_class: type) -> type:
                 return super().call(*args, **kwargs)
             with paused() if is_unit(self) else contextlib.nullcontext():
                 outputs = super().call(*args, **kwargs)
+            _refuse_added_losses(self)
             flat = keras.tree.flatten(outputs)
             tensors = [n for n, leaf in enumerate(flat) if _is_floating(leaf)]
             vjp = _VectorJacobian(self, super().call, args, kwargs, tensors)
@@ -49,6 +50,16 @@ def fallback_class(layer_class: type) -> type:
 
     Fallback.__name__ = Fallback.__qualname__ = layer_class.__name__
     return Fallback
+
+
+def _refuse_added_losses(layer: keras.layers.Layer) -> None:
+    layers = layer._flatten_layers() if is_unit(layer) else [layer]
+    if any(part._get_own_losses() for part in layers):
+        raise UnsupportedModelError(
+            f"Expected layer '{layer.name}' to act on the loss through its output alone. Received: "
+            "a layer without a capture of its own that also adds a loss, whose gradient for "
+            "this layer's weights would be lost. Add the loss in a layer without weights behind it."
+        )
 
 
 def own_variables(layer: keras.layers.Layer) -> list:

@@ -15,6 +15,7 @@ from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.per_example.backward import METHODS
 from tf_lowrank_dp.release.space import ReleaseSpace
 
+_LEAST_CLIP = 1e-12
 _LEDGER_KEY = "privacy_ledger"
 _SIGMA_KEY = "calibrated_noise_multiplier"
 
@@ -180,6 +181,11 @@ _NOT_PRIVATE = (
 
 def _check_clip(l2_norm_clip, noise_multiplier) -> None:
     _validate.positive_or_infinite(l2_norm_clip=l2_norm_clip)
+    if l2_norm_clip < _LEAST_CLIP:
+        raise ValueError(
+            f"Expected l2_norm_clip of at least {_LEAST_CLIP}. Received: {l2_norm_clip}. Squares "
+            "of such small norms vanish in float32, so they could not be clipped. Scale the loss up."
+        )
     if math.isinf(l2_norm_clip) and noise_multiplier != 0:
         raise ValueError(
             "Expected a finite l2_norm_clip, to which the noise is scaled. Received: "

@@ -164,7 +164,7 @@ def _one_by_one(model, forward, batch, mapper) -> Backward:
         mapping += [(s, _offset(v, number)) for s, v in zip(seeds, states, strict=True)]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(values)
-            with keras.StatelessScope(state_mapping=mapping):
+            with keras.StatelessScope(state_mapping=mapping, collect_losses=True):
                 losses, outputs = forward(example)
             loss = tf.cast(losses, tf.float32)[0]
         gradients = tape.gradient(loss, values, unconnected_gradients="zero")

@@ -9,6 +9,8 @@ import tensorflow as tf
 
 # Unit roundoff of float32: each operation is exact up to this relative error.
 ROUNDOFF = 2.0**-24
+# Squares of smaller numbers are flushed to zero.
+UNDERFLOW = 2.0**-63
 
 
 class PerExampleGradient(abc.ABC):

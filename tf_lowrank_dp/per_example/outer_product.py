@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, zero_absent
+from tf_lowrank_dp.per_example.gradient import (
+    ROUNDOFF,
+    UNDERFLOW,
+    PerExampleGradient,
+    zero_absent,
+)
 from tf_lowrank_dp.per_example.materialized import Materialized
 
 
@@ -43,6 +49,12 @@ class OuterProduct(PerExampleGradient):
     most `2 t u`, so the computed value is within `(i + o + 2 t + 8) u A^2` of `|g_b|^2`, to first
     order; twice this covers the higher orders and the rounding of `A`.  For one position the
     terms are positive and the same formula is a relative error.
+
+    Squares below the smallest normal number are flushed to zero, which hides entries of `X` and
+    `D` below `UNDERFLOW = 2^-63`: of each row at most `sqrt(i) UNDERFLOW`, `sqrt(o) UNDERFLOW`.  By
+    the triangle inequality they add at most `sum_t (sqrt(i) UNDERFLOW |d_t| + |x_t| sqrt(o)
+    UNDERFLOW + sqrt(i o) UNDERFLOW^2)` to the norm, and products of the Gram matrices that are
+    flushed at most as much again.  This matters only where `D` is huge.
     """
 
     def __init__(self, x: tf.Tensor, d: tf.Tensor, to_variable=lambda matrix: matrix):
@@ -58,14 +70,17 @@ class OuterProduct(PerExampleGradient):
         return cls(x, d, gradients[0]._to_variable)
 
     def squared_norms(self) -> tf.Tensor:
-        return self._norms_and_products()[0]
+        return self._norms_and_lengths()[0]
 
     def squared_norm_bounds(self) -> tf.Tensor:
-        squared_norms, products = self._norms_and_products()
+        squared_norms, x, d = self._norms_and_lengths()
         t = tf.cast(tf.shape(self._x)[1], tf.float32)
-        features = self._x.shape[2] + self._d.shape[2]
-        slack = 2.0 * ROUNDOFF * (features + 2.0 * t + 8.0)
-        return squared_norms + slack * tf.square(tf.reduce_sum(products, axis=-1))
+        i, o = self._x.shape[2], self._d.shape[2]
+        slack = 2.0 * ROUNDOFF * (i + o + 2.0 * t + 8.0)
+        rounded = tf.sqrt(squared_norms + slack * tf.square(tf.reduce_sum(x * d, axis=-1)))
+        hidden_x, hidden_d = math.sqrt(i) * UNDERFLOW, math.sqrt(o) * UNDERFLOW
+        hidden = tf.reduce_sum(hidden_x * (d + hidden_d) + hidden_d * x, axis=-1)
+        return tf.square(rounded + 2.0 * hidden)
 
     def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         x = zero_absent(self._x, tf.cast(weights != 0.0, tf.float32))
@@ -77,13 +92,13 @@ class OuterProduct(PerExampleGradient):
     def materialize(self) -> tf.Tensor:
         return self._to_variable(tf.matmul(self._x, self._d, transpose_a=True))
 
-    def _norms_and_products(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """`|g_b|^2` as computed, `(b,)`, and `|x_bt| |d_bt|`, `(b, t)`."""
+    def _norms_and_lengths(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """`|g_b|^2` as computed, `(b,)`, `|x_bt|` and `|d_bt|`, both `(b, t)`."""
         if self._x.shape[1] == 1:
             x2, d2 = (tf.reduce_sum(tf.square(v[:, 0]), -1) for v in (self._x, self._d))
-            return x2 * d2, tf.sqrt(x2)[:, None] * tf.sqrt(d2)[:, None]
+            return x2 * d2, tf.sqrt(x2)[:, None], tf.sqrt(d2)[:, None]
         xx = tf.matmul(self._x, self._x, transpose_b=True)
         dd = tf.matmul(self._d, self._d, transpose_b=True)
         squared_norms = tf.reduce_sum(tf.reduce_sum(xx * dd, axis=-1), axis=-1)
-        lengths = (tf.sqrt(tf.linalg.diag_part(gram)) for gram in (xx, dd))
-        return tf.maximum(squared_norms, 0.0), tf.multiply(*lengths)
+        x, d = (tf.sqrt(tf.linalg.diag_part(gram)) for gram in (xx, dd))
+        return tf.maximum(squared_norms, 0.0), x, d

@@ -20,15 +20,31 @@ from tf_lowrank_dp.training.state import (
 from tf_lowrank_dp.training.train_step import train_step
 from tf_lowrank_dp.training.validate_model import validate_model
 
-_METHODS = {"train_step": train_step, "fit": fit}
+
+def compile_private(model: keras.Model, *args, **kwargs) -> None:
+    """Compiles as the model's class does; `model.compile` of a model that was made private.
+
+    From then on the optimizer shares the model's ledger, so that what is loaded with the one is
+    known to the other.
+    """
+    type(model).compile(model, *args, **kwargs)
+    _share_ledger(model)
+
+
+def _share_ledger(model: keras.Model) -> None:
+    if isinstance(getattr(model, "optimizer", None), DPOptimizer):
+        adopt_ledger(model)
+
+
+_METHODS = {"train_step": train_step, "fit": fit, "compile": compile_private}
 
 
 def make_private(model: keras.Model, microbatch_size: int | None = None) -> keras.Model:
     """Makes `model.fit` train privately, in place.
 
-    The model keeps its class, layers, weights and methods; `fit` and `train_step` of this one
-    object are replaced, so that it trains only with a private optimizer.  Nothing of it is saved
-    with the model.  Converting again changes `microbatch_size` and keeps the ledger.
+    The model keeps its class, layers, weights and methods; `fit`, `train_step` and `compile` of
+    this one object are replaced, so that it trains only with a private optimizer.  Nothing of it
+    is saved with the model.  Converting again changes `microbatch_size` and keeps the ledger.
 
     Args:
         model: a built Keras model.
@@ -52,8 +68,7 @@ def make_private(model: keras.Model, microbatch_size: int | None = None) -> kera
         _validate.integer_at_least(1, microbatch_size=microbatch_size)
     validate_model(model)
     attach_state(model, PrivateState(ledger_of(model), microbatch_size))
-    if isinstance(getattr(model, "optimizer", None), DPOptimizer):
-        adopt_ledger(model)  # of a model that was loaded
+    _share_ledger(model)
     for name, function in _METHODS.items():
         object.__setattr__(model, name, functools.partial(function, model))
     model.train_function = None
