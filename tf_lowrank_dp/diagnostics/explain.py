@@ -21,8 +21,8 @@ def explain(model: keras.Model) -> str:
 
     >>> import keras, tf_lowrank_dp as tfdp
     >>> print(tfdp.explain(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="d")])))
-    layer  variable  shape   parameters  how              cost
-    d      kernel    (4, 2)  8           outer product    as the kernel gradient
+    layer  variable  shape   parameters  how               cost
+    d      kernel    (4, 2)  8           outer product     as the kernel gradient
     d      bias      (2,)    2           sum of positions  as the bias gradient
     10 parameters are trained, 0 are frozen.
     """

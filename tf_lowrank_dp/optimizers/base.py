@@ -184,7 +184,7 @@ def _check_clip(l2_norm_clip, noise_multiplier) -> None:
     if l2_norm_clip < _LEAST_CLIP:
         raise ValueError(
             f"Expected l2_norm_clip of at least {_LEAST_CLIP}. Received: {l2_norm_clip}. Squares "
-            "of such small norms vanish in float32, so they could not be clipped. Scale the loss up."
+            "of such small norms vanish in float32, so they could not be clipped. Scale the loss."
         )
     if math.isinf(l2_norm_clip) and noise_multiplier != 0:
         raise ValueError(
