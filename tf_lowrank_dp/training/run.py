@@ -26,7 +26,7 @@ def start_run(
     """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
 
     Nothing is spent here.  TensorFloat-32 is switched off for the process.  A run with the same
-    settings is continued, so that the compiled train function stays valid; its noise key is renewed.
+    settings is continued, so that the compiled train function stays valid, with a fresh noise key.
 
     Args:
         model: private and compiled with a private optimizer.
