@@ -23,12 +23,7 @@ class Embedding(keras.layers.Embedding):
         ids = tf.cast(inputs, tf.int64 if inputs.dtype == tf.int64 else tf.int32)
 
         def gradient(d):
-            flat = positions(ids[..., None])[..., 0]
-            return Lookup(flat, tf.reshape(d, [-1, *_known(flat), d.shape[-1]]), self.input_dim)
+            return Lookup(positions(ids[..., None])[..., 0], positions(d), self.input_dim)
 
         (outputs,) = recorder.watch(self.name, [outputs], [(self._embeddings, gradient)])
         return outputs
-
-
-def _known(ids) -> list:
-    return [ids.shape[1] if ids.shape[1] is not None else tf.shape(ids)[1]]

@@ -75,11 +75,8 @@ class _VectorJacobian:
     """Per-example products of output gradients with a layer's Jacobian, computed once for each."""
 
     def __init__(self, layer, call, args, kwargs, tensors):
-        self._name, self._variables, self._in_turn = (
-            layer.name,
-            own_variables(layer),
-            is_unit(layer),
-        )
+        self._name, self._variables = layer.name, own_variables(layer)
+        self._in_turn = is_unit(layer)
         self._call, self._arguments, self._tensors = call, (args, kwargs), tensors
         self._products = {}
 

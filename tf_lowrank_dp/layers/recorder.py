@@ -47,7 +47,7 @@ class Recorder:
     def __init__(self, variables: Sequence, tape: tf.GradientTape):
         self._wanted = {id(variable) for variable in variables}
         self._tape = tape
-        self._graph = _current_graph()
+        self._graph = current_graph()
         self.sites: list[Site] = []
 
     def __enter__(self) -> Recorder:
@@ -76,7 +76,7 @@ class Recorder:
         builders = tuple(b for b in builders if id(b[0]) in self._wanted)
         if not builders:
             return list(outputs)
-        if _current_graph() is not self._graph:
+        if current_graph() is not self._graph:
             raise UnsupportedModelError(
                 f"Expected layer '{layer}' to run directly in the model's forward pass. Received: "
                 "a call inside a loop or branch (tf.while_loop, tf.cond, tf.vectorized_map) of "
@@ -113,5 +113,6 @@ def _stack() -> list:
     return _ACTIVE.stack
 
 
-def _current_graph():
+def current_graph():
+    """The graph that is being built, None in eager mode."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()

@@ -95,15 +95,19 @@ class PrivateGradients:
 
 def _with_a_row(tensor: tf.Tensor) -> tf.Tensor:
     """The tensor, or one absent row if it has none: convolutions fail on empty batches."""
-    shape = tf.shape(tensor)
-    row = tf.zeros(tf.concat([[tf.maximum(1 - shape[0], 0)], shape[1:]], 0), tensor.dtype)
-    return tf.ensure_shape(tf.concat([tensor, row], 0), [None, *tensor.shape[1:]])
+    filled = _filled(tensor, tf.maximum(tf.shape(tensor)[0], 1))
+    return tf.ensure_shape(filled, [None, *tensor.shape[1:]])
 
 
 def _split(tensor: tf.Tensor, count: tf.Tensor, size: int) -> tf.Tensor:
     """`(b, ...)` as `(count, size, ...)`, filled up with absent rows."""
-    shape = tf.shape(tensor)
-    missing = tf.concat([[count * size - shape[0]], shape[1:]], 0)
-    filled = tf.concat([tensor, tf.zeros(missing, tensor.dtype)], 0)
-    parts = tf.reshape(filled, tf.concat([[count, size], shape[1:]], 0))
+    shape = tf.concat([[count, size], tf.shape(tensor)[1:]], 0)
+    parts = tf.reshape(_filled(tensor, count * size), shape)
     return tf.ensure_shape(parts, [None, size, *tensor.shape[1:]])
+
+
+def _filled(tensor: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """The tensor with absent rows added up to `size` rows."""
+    shape = tf.shape(tensor)
+    missing = tf.concat([[size - shape[0]], shape[1:]], 0)
+    return tf.concat([tensor, tf.zeros(missing, tensor.dtype)], 0)

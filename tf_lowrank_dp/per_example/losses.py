@@ -79,7 +79,6 @@ class PerExampleCompiledLoss:
 
     def __call__(self, y_true, y_pred, sample_weight=None) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns the total, float32 `(b,)`, and each output's unweighted losses."""
-        collectors = []
         if not self._compiled.built:
             # Building matches losses with outputs; the metrics it makes are replaced by these.
             self._compiled(y_true, y_pred, sample_weight)

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.layers.recorder import current_graph
 
 _SEPARABLE = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 
@@ -86,10 +87,10 @@ def regularization_gradients(model: keras.Model) -> list[tf.Tensor | None]:
 
 def _collecting(regularizer, name: str, values: list[tf.Tensor]):
     """Stands in for `regularizer`: collects its value for each example and adds zeros to Keras."""
-    graph = _current_graph()
+    graph = current_graph()
 
     def collect(outputs):
-        if _current_graph() is not graph:
+        if current_graph() is not graph:
             raise UnsupportedModelError(
                 f"Expected layer '{name}' to run directly in the model's forward pass. Received: "
                 "an activity regulariser inside a loop or branch of the layer around it. Put "
@@ -100,7 +101,3 @@ def _collecting(regularizer, name: str, values: list[tf.Tensor]):
         return tf.zeros_like(value)
 
     return collect
-
-
-def _current_graph():
-    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
