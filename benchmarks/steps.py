@@ -82,8 +82,9 @@ def build_step(workload: Workload, spec: Spec) -> Step:
     else:
         _compile_private(workload, spec)
         batch = {"x": tf.constant(x), "y": tf.constant(y), "presence": tf.ones(len(x))}
-    # `autograph=False` as in Keras' own train function.
-    function = tf.function(model.train_step, jit_compile=spec.jit, autograph=False)
+    # As in Keras' own train function; a private step compiles its parts itself.
+    jit_compile = spec.jit and spec.optimizer == PLAIN
+    function = tf.function(model.train_step, jit_compile=jit_compile, autograph=False)
     return Step(function, batch, time.perf_counter() - start)
 
 

@@ -44,6 +44,7 @@ class PrivateGradients:
         batch,
         presence: tf.Tensor,
         on_outputs: Callable[..., None] = lambda *_: None,
+        jit_compile: bool = False,
     ) -> list[tf.Tensor]:
         """Private gradients of the mean loss, one tensor for each trainable variable.
 
@@ -56,13 +57,20 @@ class PrivateGradients:
             presence: float32 `(b,)`, 1 for a sampled example, 0 for padding.
             on_outputs: called with each part of the batch, its presence, losses and other outputs
                 (metrics are updated here).
+            jit_compile: whether XLA compiles everything up to the clipped sums.
 
         Returns:
             `(lift(sum_b s_b u_b + noise)) / expected_batch_size`.
         """
         if not presence.shape[0]:
             batch, presence = tf.nest.map_structure(_with_a_row, (batch, presence))
-        sums = self._clipped_sums(forward, batch, presence, on_outputs)
+
+        def clipped_sums(batch, presence):
+            return self._clipped_sums(forward, batch, presence, on_outputs)
+
+        if jit_compile:
+            clipped_sums = tf.function(clipped_sums, jit_compile=True, autograph=False)
+        sums = clipped_sums(batch, presence)
         with tf.control_dependencies([self.steps.assign_add(1)]):
             released = self.mechanism.release(sums, self.noise)
         gradients = self.space.lift(released)

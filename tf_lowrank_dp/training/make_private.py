@@ -8,7 +8,7 @@ import keras
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.optimizers.base import DPOptimizer
-from tf_lowrank_dp.training.fit import fit
+from tf_lowrank_dp.training.fit import evaluate, fit
 from tf_lowrank_dp.training.run import adopt_ledger
 from tf_lowrank_dp.training.state import (
     PrivateState,
@@ -17,7 +17,7 @@ from tf_lowrank_dp.training.state import (
     find_state,
     ledger_of,
 )
-from tf_lowrank_dp.training.train_step import train_step
+from tf_lowrank_dp.training.train_step import make_train_function, train_step
 from tf_lowrank_dp.training.validate_model import validate_model
 
 
@@ -36,15 +36,20 @@ def _share_ledger(model: keras.Model) -> None:
         adopt_ledger(model)
 
 
-_METHODS = {"train_step": train_step, "fit": fit, "compile": compile_private}
+_METHODS = {
+    "train_step": train_step,
+    "make_train_function": make_train_function,
+    "fit": fit,
+    "compile": compile_private,
+}
 
 
 def make_private(model: keras.Model, microbatch_size: int | None = None) -> keras.Model:
     """Makes `model.fit` train privately, in place.
 
-    The model keeps its class, layers, weights and methods; `fit`, `train_step` and `compile` of
-    this one object are replaced, so that it trains only with a private optimizer.  Nothing of it
-    is saved with the model.  Converting again changes `microbatch_size` and keeps the ledger.
+    The model keeps its class, layers, weights and methods; `fit`, `train_step`, `compile` and
+    `evaluate` of this one object are replaced, so that it trains only with a private optimizer.
+    Nothing of it is saved with the model.  Converting again changes `microbatch_size` and keeps the ledger.
 
     Args:
         model: a built Keras model.
