@@ -18,14 +18,25 @@ def plain(inner: keras.optimizers.Optimizer, **privacy: Any) -> keras.optimizers
     return inner
 
 
-def dpsgd(inner: keras.optimizers.Optimizer, **privacy: Any) -> keras.optimizers.Optimizer:
-    """Returns DP-SGD around the inner optimizer."""
-    import tf_lowrank_dp as tfdp
+def private(name: str, **arguments: Any) -> Callable[..., keras.optimizers.Optimizer]:
+    """Returns a factory of the library's optimizer of this name with these arguments."""
 
-    return tfdp.DPSGDOptimizer(inner, **privacy)
+    def factory(inner: keras.optimizers.Optimizer, **privacy: Any) -> keras.optimizers.Optimizer:
+        import tf_lowrank_dp as tfdp
+
+        return getattr(tfdp, name)(inner, **arguments, **privacy)
+
+    return factory
 
 
-OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {PLAIN: plain, "dpsgd": dpsgd}
+OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {
+    PLAIN: plain,
+    "dpsgd": private("DPSGDOptimizer"),
+    "rgp": private("RGPOptimizer", rank=8),
+    "lsg": private("LSGOptimizer", rank=8, sparsity=0.5),
+    "sparse": private("SparseDPSGDOptimizer", sparsity=0.5),
+    "powersgd": private("DPPowerSGDOptimizer", rank=8),
+}
 """Factories `(inner, **privacy) -> optimizer`.
 
 `privacy` holds `l2_norm_clip`, `gradient_method` and either `noise_multiplier` or `epsilon` and

@@ -31,7 +31,7 @@ ALLOWED = {
     "per_example.backward": BASE | ALGEBRA | {"layers"},
     "release": BASE | ALGEBRA,
     "mechanism": BASE | ALGEBRA | {"per_example.backward", "release"},
-    "optimizers": BASE | {"accounting", "per_example.backward", "release"},
+    "optimizers": BASE | ALGEBRA | {"accounting", "per_example.backward", "release"},
     "training": BASE
     | ALGEBRA
     | {"accounting", "sampling", "layers", "release", "mechanism", "optimizers"},

@@ -20,7 +20,13 @@ from tf_lowrank_dp.errors import (
     PrivacyBudgetExceededError,
     UnsupportedModelError,
 )
-from tf_lowrank_dp.optimizers import DPSGDOptimizer
+from tf_lowrank_dp.optimizers import (
+    DPPowerSGDOptimizer,
+    DPSGDOptimizer,
+    LSGOptimizer,
+    RGPOptimizer,
+    SparseDPSGDOptimizer,
+)
 from tf_lowrank_dp.sampling import PoissonSampler
 from tf_lowrank_dp.training import (
     PrivacyBudget,
@@ -34,12 +40,16 @@ from tf_lowrank_dp.training import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "DPPowerSGDOptimizer",
     "DPSGDOptimizer",
+    "LSGOptimizer",
     "NotPrivateError",
     "PoissonSampler",
     "PrivacyBudget",
     "PrivacyBudgetExceededError",
     "PrivateTrainer",
+    "RGPOptimizer",
+    "SparseDPSGDOptimizer",
     "UnsupportedModelError",
     "calibrate_noise_multiplier",
     "check_gradients",

@@ -133,6 +133,27 @@ def below_one(
     return float(value)
 
 
+def fraction(*, remedy: str = "Pass a fraction such as 0.5.", **named: Any) -> float:
+    """Returns the named value as a float in [0, 1).
+
+    Args:
+        remedy: last sentence of the error message.
+        **named: exactly one argument, by its name.
+
+    Raises:
+        ValueError: The value is anything else.
+
+    Example:
+
+    >>> fraction(sparsity=0.5)
+    0.5
+    """
+    name, value = _only(named)
+    if not _is_real(value) or not 0 <= value < 1:
+        raise error("to be a number of at least 0 and below 1", remedy, **named)
+    return float(value)
+
+
 def integer_at_least(minimum: int, /, *, remedy: str = "", **named: Any) -> int:
     """Returns the named value as an int of at least `minimum`.
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tests import oracle
 from tests.contracts.layer_cases import LAYER_CASES, build_model
+from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.layers.registry import captured_layers
 from tf_lowrank_dp.mechanism.clipping import unguarded_norms
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
@@ -106,7 +107,7 @@ def test_batch_of_size_0_releases_zero_gradients(case):
     variables = model.trainable_variables
     engine = PrivateGradients(
         model=model,
-        space=IdentitySpace(variables, [range(len(variables))]),
+        space=IdentitySpace(describe_parameters(model), [range(len(variables))]),
         mechanism=GaussianMechanism(1.0, 0.0),
         noise=NoiseGenerator(),
         expected_batch_size=4.0,

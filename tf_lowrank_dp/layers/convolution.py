@@ -1,26 +1,15 @@
-"""Capture for convolutions and depthwise convolutions in one, two and three dimensions.
-
-A kernel offset `k` multiplies the input shifted by `k`, so the per-example gradient at this offset
-is `sum_t x_b(t + k) d_b(t)^T`: a loop over the offsets needs no tensor of patches, which would be
-the size of the input times the number of offsets.
-"""
+"""Capture for convolutions and depthwise convolutions in one, two and three dimensions."""
 
 from __future__ import annotations
-
-import dataclasses
-import itertools
-import math
-from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
-from tf_lowrank_dp.per_example.gradient import PerExampleGradient
-from tf_lowrank_dp.per_example.materialized import Materialized
-from tf_lowrank_dp.per_example.outer_product import OuterProduct
-from tf_lowrank_dp.per_example.positions import broadcast_gradient, positions
+from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
+from tf_lowrank_dp.per_example.parameter import MatrixView
+from tf_lowrank_dp.per_example.positions import broadcast_gradient
 
 
 class _ConvolutionCapture:
@@ -30,6 +19,13 @@ class _ConvolutionCapture:
     def can_capture(cls, layer) -> bool:
         """Only `channels_last`; the other layout goes through the fallback."""
         return layer.data_format == "channels_last"
+
+    @classmethod
+    def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
+        """The kernel is the matrix `(offsets * cin, cout)`."""
+        kernel = _kernel_of(layer)
+        shape = tuple(kernel.shape)
+        return [(kernel, MatrixView.of(shape, input_units=shape[-2]))]
 
     def call(self, inputs):
         recorder = current_recorder()
@@ -41,9 +37,8 @@ class _ConvolutionCapture:
         z = self._convolve(x, padding)
         if self.bias is not None:
             z = keras.ops.add(z, self.bias)
-        kernel = self._kernel if hasattr(self, "_kernel") else self.kernel
         geometry = self._geometry(x, padding)
-        builders = [(kernel, lambda d: kernel_gradient(geometry, x, d))]
+        builders = [(_kernel_of(self), lambda d: KernelGradient(geometry, x, d))]
         if self.bias is not None:
             builders.append((self.bias, lambda d: broadcast_gradient(d, self.bias.shape)))
         (z,) = recorder.watch(self.name, [z], builders)
@@ -68,6 +63,10 @@ class _ConvolutionCapture:
             self.groups,
             (*self.kernel_size, x.shape[-1] // self.groups, self.filters),
         )
+
+
+def _kernel_of(layer):
+    return layer._kernel if hasattr(layer, "_kernel") else layer.kernel
 
 
 @register_capture(keras.layers.Conv1D)
@@ -111,101 +110,3 @@ class DepthwiseConv1D(_DepthwiseCapture, keras.layers.DepthwiseConv1D):
 @register_capture(keras.layers.DepthwiseConv2D)
 class DepthwiseConv2D(_DepthwiseCapture, keras.layers.DepthwiseConv2D):
     """`keras.layers.DepthwiseConv2D` with per-example gradients."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Geometry:
-    """What a convolution's kernel gradient depends on besides its tensors.
-
-    Attributes:
-        kernel_size, strides, dilation: one integer for each spatial axis.
-        padding: "valid" or "same".
-        groups: number of groups of channels; all channels for a depthwise convolution.
-        shape: of the kernel.
-    """
-
-    kernel_size: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: str
-    groups: int
-    shape: tuple[int, ...]
-
-
-def kernel_gradient(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> PerExampleGradient:
-    """Per-example gradient of a kernel.
-
-    Args:
-        geometry: of the convolution.
-        x: input, `(b, *space, cin)`, padded already if the padding is causal.
-        d: gradient with respect to the output before the activation, `(b, *out_space, cout)`.
-    """
-    x, d = tf.cast(x, tf.float32), tf.cast(d, tf.float32)
-    t, shape = positions(d).shape[1], geometry.shape
-    inputs, outputs = math.prod(shape[:-1]), shape[-1]
-    if geometry.groups == 1 and t is not None and inputs * outputs > t * (inputs + outputs):
-        patches = tf.concat([positions(s) for s in shifted_inputs(geometry, x, d)], axis=-1)
-        return OuterProduct(patches, positions(d), lambda m: _reshape_last(m, 2, shape))
-    return Materialized(_kernel_gradients(geometry, x, d))
-
-
-def _kernel_gradients(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> tf.Tensor:
-    """The kernel's gradient for each example, `(b, *kernel.shape)`."""
-    shifted = [positions(s) for s in shifted_inputs(geometry, x, d)]
-    d, groups = positions(d), geometry.groups
-    if groups == 1:
-        products = [tf.matmul(s, d, transpose_a=True) for s in shifted]
-    else:
-        d = _split_last(d, groups)
-        products = [tf.einsum("btgi,btgo->bigo", _split_last(s, groups), d) for s in shifted]
-    return tf.reshape(tf.stack(products, axis=1), [-1, *geometry.shape])
-
-
-def shifted_inputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[tf.Tensor]:
-    """The input under each kernel offset, in the kernel's order, each in the output's extent.
-
-    Args:
-        geometry: of the convolution.
-        x: input, `(b, *space, cin)`.
-        d: anything of the output's shape, `(b, *out_space, cout)`.
-
-    Yields:
-        `(b, *out_space, cin)` for each of the `prod(kernel_size)` offsets.
-    """
-    kernel_size, strides, dilation = geometry.kernel_size, geometry.strides, geometry.dilation
-    sizes, outs = _spatial(x), _spatial(d)
-    with tf.control_dependencies([d]):
-        x = tf.identity(x)  # else the executor shifts all layers' inputs long before they are used
-    spans = [
-        (out - 1) * stride + (k - 1) * rate + 1
-        for out, stride, k, rate in zip(outs, strides, kernel_size, dilation, strict=True)
-    ]
-    if geometry.padding == "same":
-        totals = [_positive(span - size) for span, size in zip(spans, sizes, strict=True)]
-        before_after = [[total // 2, total - total // 2] for total in totals]
-        x = tf.pad(x, [[0, 0], *before_after, [0, 0]])
-    for offset in itertools.product(*(range(k) for k in kernel_size)):
-        window = [slice(None)]
-        for start, rate, out, stride in zip(offset, dilation, outs, strides, strict=True):
-            first = start * rate
-            window.append(slice(first, first + (out - 1) * stride + 1, stride))
-        yield x[tuple(window)]
-
-
-def _spatial(tensor) -> list:
-    dynamic = tf.shape(tensor)
-    axes = range(1, tensor.shape.rank - 1)
-    return [tensor.shape[a] if tensor.shape[a] is not None else dynamic[a] for a in axes]
-
-
-def _positive(size):
-    return max(size, 0) if isinstance(size, int) else tf.maximum(size, 0)
-
-
-def _split_last(tensor, groups: int) -> tf.Tensor:
-    return _reshape_last(tensor, 1, (groups, tensor.shape[-1] // groups))
-
-
-def _reshape_last(tensor, axes: int, shape) -> tf.Tensor:
-    """Reshapes the last `axes` axes to `shape`."""
-    return tf.reshape(tensor, tf.concat([tf.shape(tensor)[:-axes], shape], 0))

@@ -6,7 +6,8 @@ import keras
 
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
-from tf_lowrank_dp.per_example.outer_product import outer_product
+from tf_lowrank_dp.per_example.outer_product import OuterProduct
+from tf_lowrank_dp.per_example.parameter import MatrixView
 from tf_lowrank_dp.per_example.positions import broadcast_gradient, positions
 
 
@@ -21,6 +22,11 @@ class Dense(keras.layers.Dense):
     TensorShape([2, 3])
     """
 
+    @classmethod
+    def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
+        """The kernel is the matrix `(i, o)`."""
+        return [(layer._kernel, MatrixView.of(tuple(layer._kernel.shape)))]
+
     def call(self, inputs, training=None):
         recorder = current_recorder()
         if recorder is None:
@@ -28,7 +34,7 @@ class Dense(keras.layers.Dense):
         z = keras.ops.matmul(inputs, self.kernel)
         if self.bias is not None:
             z = keras.ops.add(z, self.bias)
-        builders = [(self._kernel, lambda d: outer_product(positions(inputs), positions(d)))]
+        builders = [(self._kernel, lambda d: OuterProduct(positions(inputs), positions(d)))]
         if self.bias is not None:
             builders.append((self.bias, lambda d: broadcast_gradient(d, self.bias.shape)))
         (z,) = recorder.watch(self.name, [z], builders)

@@ -13,7 +13,8 @@ from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.materialized import Materialized
-from tf_lowrank_dp.per_example.outer_product import outer_product
+from tf_lowrank_dp.per_example.outer_product import OuterProduct
+from tf_lowrank_dp.per_example.parameter import MatrixView
 from tf_lowrank_dp.per_example.positions import broadcast_gradient
 
 
@@ -36,6 +37,13 @@ class EinsumDense(keras.layers.EinsumDense):
         kernel_used = set(kernel) <= set(x) | set(z)
         bias_inside = layer.bias is None or len(layer.bias.shape) < len(z) or "0" in z
         return distinct and example_first and kernel_used and bias_inside and "0" not in kernel
+
+    @classmethod
+    def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
+        """Contracted axes in rows, features in columns; none if the kernel has other axes."""
+        terms = Terms.parse(layer.equation, len(layer.equation))
+        view = terms.view(tuple(layer._kernel.shape))
+        return [] if view is None else [(layer._kernel, view)]
 
     def call(self, inputs, training=None):
         recorder = current_recorder()
@@ -73,30 +81,29 @@ class Terms:
 
     def gradient(self, x: tf.Tensor, d: tf.Tensor, shape: tuple[int, ...]) -> PerExampleGradient:
         """Per-example gradient of a kernel of this `shape` from input `x` and output gradient."""
-        contracted = "".join(k for k in self.kernel if k in self.x and k not in self.z)
-        features = "".join(k for k in self.kernel if k in self.z and k not in self.x)
-        if len(contracted) + len(features) < len(self.kernel):
+        view = self.view(tuple(shape))
+        if view is None:
             x, d = tf.cast(x, tf.float32), tf.cast(d, tf.float32)
             equation = f"{self.x},{self.z}->{self.x[0]}{self.kernel}"
             return Materialized(tf.einsum(equation, x, d))
         between = "".join(k for k in self.x[1:] if k in self.z)
-        sizes = dict(zip(self.kernel, shape, strict=True))
-        order = contracted + features
+        contracted, features = self._contracted_and_features()
+        x = _grouped(x, self.x, self.x[0] + between, contracted, view.rows)
+        d = _grouped(d, self.z, self.x[0] + between, features, view.columns)
+        return OuterProduct(x, d, view.to_variable)
 
-        def to_variable(matrix):
-            lead = matrix.shape.rank - 2
-            matrix = tf.reshape(
-                matrix, tf.concat([tf.shape(matrix)[:lead], [sizes[k] for k in order]], 0)
-            )
-            if order == self.kernel:
-                return matrix
-            axes = [lead + order.index(k) for k in self.kernel]
-            return tf.transpose(matrix, [*range(lead), *axes])
+    def view(self, shape: tuple[int, ...]) -> MatrixView | None:
+        """How a kernel of this `shape` is a matrix, if all its axes are inputs or features."""
+        contracted, features = self._contracted_and_features()
+        if len(contracted) + len(features) < len(self.kernel):
+            return None
+        rows, columns = (tuple(map(self.kernel.index, group)) for group in (contracted, features))
+        return MatrixView(shape, rows, columns, math.prod(shape[axis] for axis in rows))
 
-        i, o = (math.prod(sizes[k] for k in group) for group in (contracted, features))
-        x = _grouped(x, self.x, self.x[0] + between, contracted, i)
-        d = _grouped(d, self.z, self.x[0] + between, features, o)
-        return outer_product(x, d, to_variable)
+    def _contracted_and_features(self) -> tuple[str, str]:
+        contracted = "".join(k for k in self.kernel if k in self.x and k not in self.z)
+        features = "".join(k for k in self.kernel if k in self.z and k not in self.x)
+        return contracted, features
 
 
 def _grouped(tensor: tf.Tensor, indices: str, lead: str, features: str, size: int) -> tf.Tensor:

@@ -64,29 +64,30 @@ class PrivateGradients:
         """
         if not presence.shape[0]:
             batch, presence = tf.nest.map_structure(_with_a_row, (batch, presence))
+        subspace = self.space.refresh()
 
         def clipped_sums(batch, presence):
-            return self._clipped_sums(forward, batch, presence, on_outputs)
+            return self._clipped_sums(forward, batch, presence, subspace, on_outputs)
 
         if jit_compile:
             clipped_sums = tf.function(clipped_sums, jit_compile=True, autograph=False)
         sums = clipped_sums(batch, presence)
         with tf.control_dependencies([self.steps.assign_add(1)]):
             released = self.mechanism.release(sums, self.noise)
-        gradients = self.space.lift(released)
+        gradients = self.space.lift(released, subspace)
         return [gradient / self.expected_batch_size for gradient in gradients]
 
-    def _clipped_sums(self, forward, batch, presence, on_outputs):
+    def _clipped_sums(self, forward, batch, presence, subspace, on_outputs):
         size = self.microbatch_size
         if size is None or (presence.shape[0] is not None and presence.shape[0] <= size):
-            return self._part(forward, batch, presence, on_outputs)
+            return self._part(forward, batch, presence, subspace, on_outputs)
         count = -(-tf.shape(presence)[0] // size)
         parts = tf.nest.map_structure(lambda t: _split(t, count, size), (batch, presence))
         shapes = self.space.shapes
 
         def add_part(index, totals):
             part, present = tf.nest.map_structure(lambda t: t[index], parts)
-            sums = self._part(forward, part, present, on_outputs)
+            sums = self._part(forward, part, present, subspace, on_outputs)
             return index + 1, tf.nest.map_structure(tf.add, totals, sums)
 
         zeros = [[tf.zeros(shape) for shape in block] for block in shapes]
@@ -95,10 +96,11 @@ class PrivateGradients:
         )
         return totals
 
-    def _part(self, forward, batch, presence, on_outputs):
+    def _part(self, forward, batch, presence, subspace, on_outputs):
         backward = METHODS[self.gradient_method](self.model, forward, batch)
         on_outputs(batch, presence, backward.losses, backward.outputs)
-        return self.mechanism.clipped_sums(self.space.project(backward.gradients), presence)
+        blocks = self.space.project(backward.gradients, subspace)
+        return self.mechanism.clipped_sums(blocks, presence)
 
 
 def _with_a_row(tensor: tf.Tensor) -> tf.Tensor:

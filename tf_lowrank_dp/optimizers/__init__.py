@@ -2,5 +2,16 @@
 
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.optimizers.dpsgd import DPSGDOptimizer
+from tf_lowrank_dp.optimizers.lsg import LSGOptimizer
+from tf_lowrank_dp.optimizers.power_sgd import DPPowerSGDOptimizer
+from tf_lowrank_dp.optimizers.rgp import RGPOptimizer
+from tf_lowrank_dp.optimizers.sparse_dpsgd import SparseDPSGDOptimizer
 
-__all__ = ["DPOptimizer", "DPSGDOptimizer"]
+__all__ = [
+    "DPOptimizer",
+    "DPPowerSGDOptimizer",
+    "DPSGDOptimizer",
+    "LSGOptimizer",
+    "RGPOptimizer",
+    "SparseDPSGDOptimizer",
+]

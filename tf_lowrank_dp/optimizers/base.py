@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
@@ -13,7 +13,9 @@ from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.per_example.backward import METHODS
-from tf_lowrank_dp.release.space import ReleaseSpace
+from tf_lowrank_dp.per_example.parameter import Parameter
+from tf_lowrank_dp.release.scaled import ScaledSpace, scales_of
+from tf_lowrank_dp.release.space import Normal, ReleaseSpace
 
 _LEAST_CLIP = 1e-12
 _LEDGER_KEY = "privacy_ledger"
@@ -38,6 +40,13 @@ class DPOptimizer(keras.optimizers.Optimizer):
             of the whole release; 0 means no noise, no privacy, epsilon infinite.
         planned_steps: number of steps that the budget shall last, when training spans several
             calls of `fit`; None for those of the `fit` that starts.
+        clipping: "flat" clips the joint norm over all that is released; "per_layer" clips each
+            layer's part at `l2_norm_clip / sqrt(layers)`, so that the root of the sum of squares
+            is `l2_norm_clip` again.
+        gradient_scale: factors by which gradients are multiplied before they are clipped; the
+            private gradient is divided by them.  Keys are parts of variable paths: with
+            `{"classifier": 0.1}` this layer counts less in the joint norm and gets ten times
+            the noise (the published RGP code does so).
         gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop"; all give the
             same numbers.
         accountant: "pld" (tight) or "rdp".
@@ -61,6 +70,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
         delta: float | None = None,
         noise_multiplier: float | None = None,
         planned_steps: int | None = None,
+        clipping: str = "flat",
+        gradient_scale: Mapping[str, float] | None = None,
         gradient_method: str = "auto",
         accountant: str = "pld",
         seed: int | None = None,
@@ -70,6 +81,9 @@ class DPOptimizer(keras.optimizers.Optimizer):
             epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier
         )
         _check_clip(l2_norm_clip, noise_multiplier)
+        _validate.one_of(("flat", "per_layer"), clipping=clipping)
+        for part, scale in (gradient_scale or {}).items():
+            _validate.positive(**{f"gradient_scale[{part!r}]": scale})
         _validate.one_of(tuple(METHODS), gradient_method=gradient_method)
         _validate.one_of(("pld", "rdp"), accountant=accountant)
         if planned_steps is not None:
@@ -83,6 +97,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
         self.delta = delta
         self.noise_multiplier = noise_multiplier
         self.planned_steps = planned_steps
+        self.clipping = clipping
+        self.gradient_scale = dict(gradient_scale or {})
         self.gradient_method = gradient_method
         self.accountant = accountant
         self.seed = seed
@@ -91,8 +107,23 @@ class DPOptimizer(keras.optimizers.Optimizer):
         self.before_save = lambda: None
 
     @abc.abstractmethod
-    def release_space(self, variables: Sequence) -> ReleaseSpace:
-        """The release space of this algorithm for these trainable variables."""
+    def release_space(self, parameters: Sequence[Parameter], normal: Normal) -> ReleaseSpace:
+        """The release space of this algorithm, for gradients that are not scaled.
+
+        Args:
+            parameters: the trainable variables.
+            normal: public random numbers.
+        """
+
+    def scaled_release_space(self, parameters: Sequence[Parameter], normal: Normal) -> ReleaseSpace:
+        """The release space with `gradient_scale`; what a training run uses."""
+        space = self.release_space(parameters, normal)
+        if not self.gradient_scale:
+            return space
+        return ScaledSpace(space, scales_of(parameters, self.gradient_scale))
+
+    def on_start(self, parameters: Sequence[Parameter]) -> None:
+        """Called before the first step of a training run."""
 
     on_build = staticmethod(lambda optimizer: None)
     """Called with an optimizer that was built; `training` finds loaded models with it."""
@@ -159,6 +190,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
             "delta": self.delta,
             "noise_multiplier": self.noise_multiplier,
             "planned_steps": self.planned_steps,
+            "clipping": self.clipping,
+            "gradient_scale": self.gradient_scale,
             "gradient_method": self.gradient_method,
             "accountant": self.accountant,
             "name": self.name,

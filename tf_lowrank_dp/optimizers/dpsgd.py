@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import keras
 
-from tf_lowrank_dp import _validate
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.release.identity import IdentitySpace
+from tf_lowrank_dp.release.selection import groups_of
 
 
 @keras.saving.register_keras_serializable("tf_lowrank_dp")
@@ -26,9 +24,6 @@ class DPSGDOptimizer(DPOptimizer):
 
     Args:
         optimizer: the inner optimizer, see `DPOptimizer` for this and the other arguments.
-        clipping: "flat" clips the joint norm over all variables; "per_layer" clips each layer's
-            part at `l2_norm_clip / sqrt(layers)`, so that the root of the sum of squares is
-            `l2_norm_clip` again.
         **kwargs: see `DPOptimizer`.
 
     Example:
@@ -41,18 +36,5 @@ class DPSGDOptimizer(DPOptimizer):
 
     mechanism_name = "DP-SGD"
 
-    def __init__(self, optimizer="sgd", *, clipping: str = "flat", **kwargs):
-        _validate.one_of(("flat", "per_layer"), clipping=clipping)
-        super().__init__(optimizer, **kwargs)
-        self.clipping = clipping
-
-    def release_space(self, variables: Sequence) -> IdentitySpace:
-        if self.clipping == "flat":
-            return IdentitySpace(variables, [range(len(variables))])
-        layers: dict[str, list[int]] = {}
-        for index, variable in enumerate(variables):
-            layers.setdefault(variable.path.rpartition("/")[0], []).append(index)
-        return IdentitySpace(variables, list(layers.values()))
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "clipping": self.clipping}
+    def release_space(self, parameters, normal):
+        return IdentitySpace(parameters, groups_of(parameters, self.clipping))

@@ -21,7 +21,8 @@ import tensorflow as tf
 from tf_lowrank_dp.layers.coverage import check_connected, check_coverage
 from tf_lowrank_dp.layers.recorder import Recorder
 from tf_lowrank_dp.layers.registry import capturing
-from tf_lowrank_dp.per_example.gradient import PerExampleGradient, combine
+from tf_lowrank_dp.per_example.combined import combine
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.vectorized_map import compiled_vectorized_map
 
@@ -74,7 +75,10 @@ def reweight(model: keras.Model, forward: Forward, batch) -> Backward:
             weighted[weights.ref()] = _collected(model, sites, gradients)
         return weighted[weights.ref()]
 
-    gradients = [_Reweighted(norm, second_pass, index) for index, norm in enumerate(norms)]
+    gradients = [
+        _Reweighted(norm, lambda weights, index=index: second_pass(weights)[index])
+        for index, norm in enumerate(norms)
+    ]
     return Backward(losses, outputs, gradients)
 
 
@@ -108,8 +112,8 @@ METHODS: dict[str, Callable[..., Backward]] = {
 class _Reweighted(PerExampleGradient):
     """Norms from the first backward pass, sums from a second one over weighted losses."""
 
-    def __init__(self, first: PerExampleGradient, second_pass, index: int):
-        self._first, self._second_pass, self._index = first, second_pass, index
+    def __init__(self, first: PerExampleGradient, second: Callable[..., PerExampleGradient]):
+        self._first, self._second = first, second
 
     def squared_norms(self):
         return self._first.squared_norms()
@@ -119,10 +123,22 @@ class _Reweighted(PerExampleGradient):
 
     def weighted_sum(self, weights):
         present = tf.cast(weights != 0.0, tf.float32)
-        return self._second_pass(weights)[self._index].weighted_sum(present)
+        return self._second(weights).weighted_sum(present)
 
     def materialize(self):
         return self._first.materialize()
+
+    def right(self, r, view):
+        return self._image(lambda gradient: gradient.right(r, view))
+
+    def left(self, l, view):  # noqa: E741
+        return self._image(lambda gradient: gradient.left(l, view))
+
+    def masked(self, mask):
+        return self._image(lambda gradient: gradient.masked(mask))
+
+    def _image(self, image: Callable) -> _Reweighted:
+        return _Reweighted(image(self._first), lambda weights: image(self._second(weights)))
 
 
 def _recorded(model, forward, batch, tape):

@@ -1,11 +1,12 @@
-"""The lazy per-example gradient of one variable, and how several calls of a layer add up."""
+"""The lazy per-example gradient of one variable."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
 
 import tensorflow as tf
+
+from tf_lowrank_dp.per_example.parameter import MatrixView
 
 # Unit roundoff of float32: each operation is exact up to this relative error.
 ROUNDOFF = 2.0**-24
@@ -16,7 +17,8 @@ UNDERFLOW = 2.0**-63
 class PerExampleGradient(abc.ABC):
     """The gradients `g_b` of the examples' losses with respect to one variable, not yet computed.
 
-    Index legend of the package: `b` example, `t` position, `i` input and `o` output feature.
+    Index legend of the package: `b` example, `t` position, `i` input and `o` output feature, `k`
+    rank.  As a matrix (`MatrixView`) the gradient is `G_b (i, o)`.
     """
 
     @abc.abstractmethod
@@ -46,24 +48,34 @@ class PerExampleGradient(abc.ABC):
     def materialize(self) -> tf.Tensor:
         """`g_b` itself, float32 `(b, *variable.shape)`."""
 
+    @abc.abstractmethod
+    def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
+        """`R G_b^T`, of shape `(k, i)`: the transposed gradient of RGP's left carrier.
+
+        Args:
+            r: float32 `(k, o)`.
+            view: how the variable is a matrix.
+        """
+
+    @abc.abstractmethod
+    def left(self, l: tf.Tensor, view: MatrixView) -> PerExampleGradient:  # noqa: E741
+        """`L^T G_b`, of shape `(k, o)`: the gradient of RGP's right carrier.
+
+        Args:
+            l: float32 `(i, k)`.
+            view: how the variable is a matrix.
+        """
+
+    @abc.abstractmethod
+    def masked(self, mask: tf.Tensor) -> PerExampleGradient:
+        """`mask * g_b`.
+
+        Args:
+            mask: float32 of zeros and ones that broadcasts to the variable's shape.
+        """
+
 
 def zero_absent(tensor: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """`weights_b * tensor_b`, exactly 0 where the weight is 0 even if the tensor is not finite."""
     shape = tf.concat([tf.shape(weights), tf.ones([tensor.shape.rank - 1], tf.int32)], 0)
     return tf.math.multiply_no_nan(tensor, tf.reshape(weights, shape))
-
-
-def combine(gradients: Sequence[PerExampleGradient]) -> PerExampleGradient:
-    """The per-example gradient of a variable used at several sites: exactly their sum.
-
-    The norm of a sum is not the sum of norms, so outer products are joined along their positions
-    and everything else is added up materialised.
-    """
-    from tf_lowrank_dp.per_example.materialized import Materialized
-    from tf_lowrank_dp.per_example.outer_product import OuterProduct
-
-    if len(gradients) == 1:
-        return gradients[0]
-    if all(isinstance(g, OuterProduct) for g in gradients):
-        return OuterProduct.joined(gradients)
-    return Materialized(tf.add_n([g.materialize() for g in gradients]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, zero_absent
+from tf_lowrank_dp.per_example.materialized import Materialized
+from tf_lowrank_dp.per_example.outer_product import OuterProduct
 
 
 class Lookup(PerExampleGradient):
@@ -47,5 +49,50 @@ class Lookup(PerExampleGradient):
         one_hot = tf.one_hot(self._ids, self._input_dim, dtype=tf.float32)
         return tf.matmul(one_hot, self._d, transpose_a=True)
 
+    def right(self, r, view):
+        image = tf.matmul(self._d, r, transpose_b=True)
+        return _Transposed(Lookup(self._ids, image, self._input_dim))
+
+    def left(self, l, view):  # noqa: E741
+        return OuterProduct(tf.gather(l, self._ids), self._d)
+
+    def masked(self, mask):
+        if mask.shape == self._d.shape[2:]:
+            return Lookup(self._ids, self._d * mask, self._input_dim)
+        return Materialized(self.materialize(), mask)
+
+    def with_rows(self, mask: tf.Tensor) -> Lookup:
+        """The gradient with other rows than those of `mask (input_dim,)` set to 0."""
+        kept = tf.gather(mask, self._ids)[..., None]
+        return Lookup(self._ids, self._d * kept, self._input_dim)
+
     def _same_rows(self) -> tf.Tensor:
         return tf.equal(self._ids[:, :, None], self._ids[:, None, :])
+
+
+class _Transposed(PerExampleGradient):
+    """The transposed matrices `(k, input_dim)` of a lookup; masks are those of its rows."""
+
+    def __init__(self, lookup: Lookup):
+        self._lookup = lookup
+
+    def squared_norms(self):
+        return self._lookup.squared_norms()
+
+    def squared_norm_bounds(self):
+        return self._lookup.squared_norm_bounds()
+
+    def weighted_sum(self, weights):
+        return tf.transpose(self._lookup.weighted_sum(weights))
+
+    def materialize(self):
+        return tf.linalg.matrix_transpose(self._lookup.materialize())
+
+    def right(self, r, view):
+        return Materialized(self.materialize()).right(r, view)
+
+    def left(self, l, view):  # noqa: E741
+        return Materialized(self.materialize()).left(l, view)
+
+    def masked(self, mask):
+        return _Transposed(self._lookup.with_rows(mask))

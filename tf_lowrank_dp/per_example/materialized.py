@@ -8,20 +8,28 @@ from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, zer
 
 
 class Materialized(PerExampleGradient):
-    """Holds `g_b`, float32 `(b, *variable.shape)`.
+    """Holds `g_b`, float32 `(b, *variable.shape)`, times a mask.
 
     What is clipped is the tensor held, so rounding in it cannot break the sensitivity: only the
     rounding of the (positive) sum of squares is guarded.
 
     Args:
         values: `(b, *variable.shape)`.
+        mask: zeros and ones that broadcast to the variable's shape; applied to sums over the
+            examples, and over all axes but the last where it is a vector, which saves a pass.
     """
 
-    def __init__(self, values: tf.Tensor):
+    def __init__(self, values: tf.Tensor, mask: tf.Tensor | None = None):
         self._values = tf.cast(values, tf.float32)
+        self._mask = mask
 
     def squared_norms(self) -> tf.Tensor:
         squares = tf.square(self._values)
+        if self._mask is not None and self._mask.shape.rank == 1:
+            for _ in range(squares.shape.rank - 2):
+                squares = tf.reduce_sum(squares, axis=1)
+        if self._mask is not None:
+            squares *= self._mask
         for _ in range(squares.shape.rank - 1):  # axis by axis: less rounding than one long sum
             squares = tf.reduce_sum(squares, axis=-1)
         return squares
@@ -31,7 +39,19 @@ class Materialized(PerExampleGradient):
         return self.squared_norms() * (1.0 + 2.0 * additions * ROUNDOFF)
 
     def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_sum(zero_absent(self._values, weights), axis=0)
+        return self._times_mask(tf.reduce_sum(zero_absent(self._values, weights), axis=0))
 
     def materialize(self) -> tf.Tensor:
-        return self._values
+        return self._times_mask(self._values)
+
+    def right(self, r, view):
+        return Materialized(tf.einsum("bio,ko->bki", view.to_matrix(self.materialize()), r))
+
+    def left(self, l, view):  # noqa: E741
+        return Materialized(tf.einsum("bio,ik->bko", view.to_matrix(self.materialize()), l))
+
+    def masked(self, mask):
+        return Materialized(self._values, mask if self._mask is None else mask * self._mask)
+
+    def _times_mask(self, tensor: tf.Tensor) -> tf.Tensor:
+        return tensor if self._mask is None else tensor * self._mask

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -16,63 +17,67 @@ from tf_lowrank_dp.per_example.gradient import (
 from tf_lowrank_dp.per_example.materialized import Materialized
 
 
-def outer_product(
-    x: tf.Tensor,
-    d: tf.Tensor,
-    to_variable: Callable[[tf.Tensor], tf.Tensor] = lambda matrix: matrix,
-) -> PerExampleGradient:
-    """The per-example gradient `sum_t x_bt d_bt^T` in its cheaper form.
-
-    Forming the `(i, o)` matrix of an example costs `t i o` multiplications and `i o` numbers; the
-    ghost norm (Goodfellow 2015; Lee & Kifer 2020) costs `t^2 (i + o)` and keeps the captured
-    `t (i + o)`.  Both comparisons turn at the same point, `i o = t (i + o)`.
-
-    Args:
-        x: layer inputs, `(b, t, i)`.
-        d: gradients with respect to the pre-activation, `(b, t, o)`.
-        to_variable: maps `(..., i, o)` to `(..., *variable.shape)`.
-    """
-    t, i, o = x.shape[1], x.shape[2], d.shape[2]
-    if t is not None and i * o <= t * (i + o):
-        x, d = tf.cast(x, tf.float32), tf.cast(d, tf.float32)
-        return Materialized(to_variable(tf.matmul(x, d, transpose_a=True)))
-    return OuterProduct(x, d, to_variable)
-
-
 class OuterProduct(PerExampleGradient):
     """Holds `X (b, t, i)` and `D (b, t, o)` for `g_b = X_b^T D_b`.
 
-    Norms come from the Gram matrices, `|g_b|^2 = sum_tu (x_t . x_u)(d_t . d_u)`.  The terms can
-    cancel, in float32 down to zero for a gradient that is not, so the bound adds what rounding
-    may have hidden.  Proof: with `A = sum_t |x_t| |d_t|` and unit roundoff `u`, each Gram entry
-    is off by at most `i u |x_t| |x_u|` (`o u |d_t| |d_u|`), and the two sums over positions add at
-    most `2 t u`, so the computed value is within `(i + o + 2 t + 8) u A^2` of `|g_b|^2`, to first
-    order; twice this covers the higher orders and the rounding of `A`.  For one position the
-    terms are positive and the same formula is a relative error.
+    Forming the `(i, o)` matrix of an example costs `t i o` multiplications and `i o` numbers; the
+    ghost norm (Goodfellow 2015; Lee & Kifer 2020) costs `t^2 (i + o)` and keeps the captured
+    `t (i + o)`.  Both comparisons turn at the same point: where `i o <= t (i + o)` the matrices are
+    formed, once, and treated as `Materialized`.
+
+    Otherwise norms come from the Gram matrices, `|g_b|^2 = sum_tu (x_t . x_u)(d_t . d_u)`.  The
+    terms can cancel, in float32 down to zero for a gradient that is not, so the bound adds what
+    rounding may have hidden.  Proof: with `A = sum_t |x_t| |d_t|` and unit roundoff `u`, each Gram
+    entry is off by at most `i u |x_t| |x_u|` (`o u |d_t| |d_u|`), and the two sums over positions
+    add at most `2 t u`, so the computed value is within `(i + o + 2 t + 8) u A^2` of `|g_b|^2`, to
+    first order; twice this covers the higher orders and the rounding of `A`.  For one position
+    the terms are positive and the same formula is a relative error.
 
     Squares below the smallest normal number are flushed to zero, which hides entries of `X` and
     `D` below `UNDERFLOW = 2^-63`: of each row at most `sqrt(i) UNDERFLOW`, `sqrt(o) UNDERFLOW`.  By
     the triangle inequality they add at most `sum_t (sqrt(i) UNDERFLOW |d_t| + |x_t| sqrt(o)
     UNDERFLOW + sqrt(i o) UNDERFLOW^2)` to the norm, and products of the Gram matrices that are
     flushed at most as much again.  This matters only where `D` is huge.
+
+    Args:
+        x: layer inputs, `(b, t, i)`.
+        d: gradients with respect to the pre-activation, `(b, t, o)`.
+        to_variable: maps `(..., i, o)` to `(..., *variable.shape)`; None if they are the same.
     """
 
-    def __init__(self, x: tf.Tensor, d: tf.Tensor, to_variable=lambda matrix: matrix):
+    def __init__(
+        self,
+        x: tf.Tensor,
+        d: tf.Tensor,
+        to_variable: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    ):
         self._x = tf.cast(x, tf.float32)
         self._d = tf.cast(d, tf.float32)
         self._to_variable = to_variable
 
     @classmethod
-    def joined(cls, gradients: Sequence[OuterProduct]) -> PerExampleGradient:
+    def joined(cls, gradients: Sequence[OuterProduct]) -> OuterProduct:
         """Sum of several: their positions side by side."""
         x = tf.concat([g._x for g in gradients], axis=1)
         d = tf.concat([g._d for g in gradients], axis=1)
         return cls(x, d, gradients[0]._to_variable)
 
+    @functools.cached_property
+    def _formed(self) -> Materialized | None:
+        """The matrices of the examples, where that is cheaper."""
+        t, i, o = self._x.shape[1], self._x.shape[2], self._d.shape[2]
+        if t is None or i * o > t * (i + o):
+            return None
+        return Materialized(self._shaped(tf.matmul(self._x, self._d, transpose_a=True)))
+
     def squared_norms(self) -> tf.Tensor:
+        if self._formed is not None:
+            return self._formed.squared_norms()
         return self._norms_and_lengths()[0]
 
     def squared_norm_bounds(self) -> tf.Tensor:
+        if self._formed is not None:
+            return self._formed.squared_norm_bounds()
         squared_norms, x, d = self._norms_and_lengths()
         t = tf.cast(tf.shape(self._x)[1], tf.float32)
         i, o = self._x.shape[2], self._d.shape[2]
@@ -83,14 +88,33 @@ class OuterProduct(PerExampleGradient):
         return tf.square(rounded + 2.0 * hidden)
 
     def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
+        if self._formed is not None:
+            return self._formed.weighted_sum(weights)
         x = zero_absent(self._x, tf.cast(weights != 0.0, tf.float32))
         d = zero_absent(self._d, weights)
         x = tf.reshape(x, [-1, self._x.shape[2]])
         d = tf.reshape(d, [-1, self._d.shape[2]])
-        return self._to_variable(tf.matmul(x, d, transpose_a=True))
+        return self._shaped(tf.matmul(x, d, transpose_a=True))
 
     def materialize(self) -> tf.Tensor:
-        return self._to_variable(tf.matmul(self._x, self._d, transpose_a=True))
+        if self._formed is not None:
+            return self._formed.materialize()
+        return self._shaped(tf.matmul(self._x, self._d, transpose_a=True))
+
+    def right(self, r, view):
+        return OuterProduct(tf.matmul(self._d, r, transpose_b=True), self._x)
+
+    def left(self, l, view):  # noqa: E741
+        return OuterProduct(tf.matmul(self._x, l), self._d)
+
+    def masked(self, mask):
+        of_columns = self._to_variable is None and mask.shape == self._d.shape[2:]
+        if of_columns and self._formed is None:
+            return OuterProduct(self._x, self._d * mask)
+        return Materialized(self.materialize(), mask)
+
+    def _shaped(self, matrices: tf.Tensor) -> tf.Tensor:
+        return matrices if self._to_variable is None else self._to_variable(matrices)
 
     def _norms_and_lengths(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """`|g_b|^2` as computed, `(b,)`, `|x_bt|` and `|d_bt|`, both `(b, t)`."""

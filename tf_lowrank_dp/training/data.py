@@ -103,6 +103,11 @@ def training_data(
     return TrainingData(dataset, sampler.sampling, steps, ends=True, seeded=sampler.seeded)
 
 
+def is_task(model: keras.Model) -> bool:
+    """Whether the model is a KerasHub task, which preprocesses its data itself."""
+    return hasattr(model, "preprocess_samples")
+
+
 def _is_batched(x) -> bool:
     is_generator = hasattr(x, "__next__") or callable(x)
     return isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)) or is_generator
@@ -130,7 +135,7 @@ def _refuse_statement(sampling, sampling_rate, num_examples) -> None:
 
 def _preprocessed(model: keras.Model, dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Applies the preprocessor of a KerasHub task to what was sampled; presence stays apart."""
-    if not hasattr(model, "preprocess_samples"):
+    if not is_task(model):
         return dataset
 
     def preprocess(batch):

@@ -6,9 +6,10 @@ import math
 import warnings
 
 import keras
+import tensorflow as tf
 
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
-from tf_lowrank_dp.training.data import TrainingData, training_data
+from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
 from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.run import check_budget, start_run
 from tf_lowrank_dp.training.state import state_of
@@ -111,6 +112,17 @@ def fit(
         state_of(model).sync()
 
 
+def evaluate(model: keras.Model, *args, **kwargs):
+    """`model.evaluate` of a model that was made private: as its class does.
+
+    Only KerasHub tasks need it: `fit` has preprocessed their validation data, which some versions
+    of KerasHub would do again.
+    """
+    if is_task(model) and kwargs.get("_use_cached_eval_dataset"):
+        return keras.Model.evaluate(model, *args, **kwargs)
+    return type(model).evaluate(model, *args, **kwargs)
+
+
 class _BudgetGuard(keras.callbacks.Callback):
     """Stops the step that would overspend."""
 
@@ -158,14 +170,17 @@ def _split(x, y, sample_weight, fraction: float):
 
 def _validation(model, validation_data, validation_batch_size, batch_size):
     """Batches arrays, and preprocesses for KerasHub tasks; evaluation is Keras' own."""
-    if validation_data is None or not isinstance(validation_data, tuple):
+    if isinstance(validation_data, (tuple, list)):
+        dataset = tf.data.Dataset.from_tensor_slices(
+            tuple(part for part in validation_data if part is not None)
+        ).batch(validation_batch_size or batch_size or 32)
+    elif isinstance(validation_data, tf.data.Dataset):
+        dataset = validation_data
+    else:
         return validation_data
-    import tensorflow as tf
-
-    dataset = tf.data.Dataset.from_tensor_slices(
-        tuple(part for part in validation_data if part is not None)
-    )
-    return dataset.batch(validation_batch_size or batch_size or 32)
+    if not is_task(model):
+        return dataset
+    return dataset.map(model.preprocess_samples, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _warn_about_delta(delta: float | None, num_examples: int | None) -> None:

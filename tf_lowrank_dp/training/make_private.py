@@ -40,6 +40,7 @@ _METHODS = {
     "train_step": train_step,
     "make_train_function": make_train_function,
     "fit": fit,
+    "evaluate": evaluate,
     "compile": compile_private,
 }
 
@@ -49,7 +50,8 @@ def make_private(model: keras.Model, microbatch_size: int | None = None) -> kera
 
     The model keeps its class, layers, weights and methods; `fit`, `train_step`, `compile` and
     `evaluate` of this one object are replaced, so that it trains only with a private optimizer.
-    Nothing of it is saved with the model.  Converting again changes `microbatch_size` and keeps the ledger.
+    Nothing of it is saved with the model.  Converting again changes `microbatch_size` and keeps
+    the ledger.
 
     Args:
         model: a built Keras model.

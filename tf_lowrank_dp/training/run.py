@@ -7,12 +7,15 @@ import tensorflow as tf
 
 from tf_lowrank_dp.accounting import LedgerEntry, Sampling, calibrate_noise_multiplier, max_steps
 from tf_lowrank_dp.errors import PrivacyBudgetExceededError
+from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.state import Run, state_of
 from tf_lowrank_dp.training.train_step import private_optimizer
+
+_PUBLIC_SEED = 0x7C15  # tells the key of public random numbers from that of the noise
 
 
 def start_run(
@@ -42,12 +45,14 @@ def start_run(
     tf.config.experimental.enable_tensor_float_32_execution(False)
     state, optimizer = state_of(model), private_optimizer(model)
     adopt_ledger(model)
-    space = optimizer.release_space(model.trainable_variables)
     run = state.run
     if run is not None and _continues(run, optimizer, model, sampling, seeded, with_loss):
         run.engine.noise.rekey()
         return run
     noise_multiplier, allowed = _noise_multiplier(optimizer, sampling, steps, state)
+    parameters = describe_parameters(model)
+    optimizer.on_start(parameters)
+    space = optimizer.scaled_release_space(parameters, _public_randomness(optimizer.seed).normal)
     mechanism = GaussianMechanism(optimizer.l2_norm_clip, noise_multiplier, len(space.shapes))
     entry = LedgerEntry(
         sampling=sampling,
@@ -71,7 +76,17 @@ def start_run(
     )
     loss = CompiledLoss(model, float(sampling.batch_size)) if with_loss else None
     state.sync()
-    run = Run(engine, optimizer, sampling, entry, loss, allowed, state.ledger.num_steps)
+    run = Run(
+        engine,
+        optimizer,
+        _settings(optimizer),
+        list(model.trainable_variables),
+        sampling,
+        entry,
+        loss,
+        allowed,
+        state.ledger.num_steps,
+    )
     state.ledger.append(entry)
     state.run = run
     model.train_function = None
@@ -165,19 +180,27 @@ def _noise_multiplier(optimizer, sampling, steps, state) -> tuple[float, int | N
     return optimizer.calibrated_noise_multiplier, planned
 
 
+def _settings(optimizer) -> dict:
+    """All arguments of a private optimizer but the inner optimizer, which may change at will."""
+    return {key: value for key, value in optimizer.get_config().items() if key != "optimizer"}
+
+
+def _public_randomness(seed: int | None) -> NoiseGenerator:
+    """Random numbers for the choice of subspaces, under a key of their own."""
+    return NoiseGenerator(None if seed is None else seed ^ _PUBLIC_SEED)
+
+
 def _continues(run, optimizer, model, sampling, seeded, with_loss) -> bool:
     """Whether nothing has changed since the run began; shuffled data begin a new pass each time."""
-    mechanism = run.engine.mechanism
-    shapes = [shape for block in run.engine.space.shapes for shape in block]
+    variables = model.trainable_variables
     return (
         run.optimizer is optimizer
         and run.sampling == sampling
         and sampling.kind == "poisson"
         and run.entry.seeded == (seeded or optimizer.seed is not None)
-        and mechanism.l2_norm_clip == optimizer.l2_norm_clip
-        and optimizer.noise_multiplier in (None, mechanism.noise_multiplier)
-        and run.engine.gradient_method == optimizer.gradient_method
-        and [tuple(v.shape) for v in model.trainable_variables] == shapes
+        and run.settings == _settings(optimizer)
+        and len(run.variables) == len(variables)
+        and all(a is b for a, b in zip(run.variables, variables, strict=True))
         and (run.loss is not None) == with_loss
         and (run.loss is None or run.loss.is_current)
     )

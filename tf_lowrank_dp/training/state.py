@@ -26,6 +26,8 @@ class Run:
     Attributes:
         engine: computes private gradients and counts its releases.
         optimizer: the optimizer that the run belongs to.
+        settings: the optimizer's arguments when the run began.
+        variables: the trainable variables when the run began.
         sampling: how the batches are drawn.
         entry: the run's line in the ledger.
         loss: per-example losses of the model, or None in a custom loop.
@@ -35,6 +37,8 @@ class Run:
 
     engine: PrivateGradients
     optimizer: DPOptimizer
+    settings: dict
+    variables: list
     sampling: Sampling
     entry: LedgerEntry
     loss: CompiledLoss | None

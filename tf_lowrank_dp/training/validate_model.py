@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 
 from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.training.data import is_task
 
 
 def validate_model(model: keras.Model) -> None:
@@ -18,7 +19,12 @@ def validate_model(model: keras.Model) -> None:
             f"Expected a keras.Model. Received: {type(model).__name__}. Wrap layers in a "
             "keras.Sequential or functional model."
         )
-    unbuilt = [layer.name for layer in model._flatten_layers() if not layer.built]
+    outside = {id(layer) for layer in _preprocessing_layers(model)}
+    unbuilt = [
+        layer.name
+        for layer in model._flatten_layers()
+        if not layer.built and id(layer) not in outside
+    ]
     if unbuilt:
         raise UnsupportedModelError(
             f"Expected a built model. Received: '{model.name}' with unbuilt layers {unbuilt}. Call "
@@ -46,6 +52,14 @@ def validate_training_step(model: keras.Model) -> None:
                 "its loss has no known value per example. Train it in a custom loop with "
                 "tfdp.PrivateTrainer."
             )
+
+
+def _preprocessing_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    """The layers that a KerasHub task applies to its data before the model sees them."""
+    preprocessor = getattr(model, "preprocessor", None)
+    if is_task(model) and isinstance(preprocessor, keras.layers.Layer):
+        return list(preprocessor._flatten_layers())
+    return []
 
 
 def _validate_layer(layer: keras.layers.Layer) -> None:

@@ -1,0 +1,78 @@
+"""The trainable variables of a model with their roles: kernels, embeddings, output layers."""
+
+from __future__ import annotations
+
+import keras
+
+from tf_lowrank_dp.layers.fallback import own_variables
+from tf_lowrank_dp.layers.registry import captured_layers
+from tf_lowrank_dp.per_example.parameter import MatrixView, Parameter
+
+
+def describe_parameters(model: keras.Model) -> list[Parameter]:
+    """One `Parameter` for each trainable variable, in the model's order.
+
+    A capture class says how its kernels are matrices in `matrix_views(layer)`.  For other layers
+    the last axis is the output and variables named "kernel" are kernels.
+    """
+    found: dict[int, tuple[str, MatrixView | None]] = {}
+    for layer, capture in captured_layers(model):
+        views = dict(_views(layer, capture))
+        for variable in own_variables(layer):
+            view = views.get(id(variable))
+            found.setdefault(id(variable), (_role(layer, variable, view), view))
+    outputs = {id(v) for layer in output_layers(model) for v in layer.trainable_variables}
+    return [Parameter(v, *found[id(v)], id(v) in outputs) for v in model.trainable_variables]
+
+
+def output_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    """For each output of the model, the last layer with trainable variables before it.
+
+    In a functional model the layers are followed back from the outputs; in another model, or a
+    layer made of layers, it is the last one that was created.
+    """
+    found: list[keras.layers.Layer] = []
+    for layer in _last_layers(model):
+        if isinstance(layer, keras.Model):
+            found += output_layers(layer)
+        else:
+            nested = [inner for inner, _ in captured_layers(layer)]
+            found.append(nested[-1] if nested else layer)
+    return found
+
+
+def _last_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    if isinstance(model, keras.Sequential):
+        layers = [layer for layer in model.layers if layer.trainable_variables]
+        return layers[-1:]
+    if not isinstance(model, keras.src.models.functional.Functional):
+        captured = [layer for layer, _ in captured_layers(model)]
+        return captured[-1:]
+    last, visited = [], set()
+    waiting = list(keras.tree.flatten(model.outputs))
+    while waiting:
+        operation, node, _ = waiting.pop()._keras_history
+        if (id(operation), node) in visited:
+            continue
+        visited.add((id(operation), node))
+        if getattr(operation, "trainable_variables", None):
+            if not any(operation is layer for layer in last):
+                last.append(operation)
+        elif operation._inbound_nodes:
+            waiting += operation._inbound_nodes[node].input_tensors
+    return last
+
+
+def _views(layer, capture) -> list[tuple[int, MatrixView]]:
+    if hasattr(capture, "matrix_views"):
+        return [(id(variable), view) for variable, view in capture.matrix_views(layer)]
+    matrices = [v for v in own_variables(layer) if len(v.shape) >= 2]
+    return [(id(v), MatrixView.of(tuple(v.shape))) for v in matrices]
+
+
+def _role(layer, variable, view: MatrixView | None) -> str:
+    if view is None:
+        return "other"
+    if isinstance(layer, keras.layers.Embedding):
+        return "embedding"
+    return "kernel" if "kernel" in variable.name else "other"

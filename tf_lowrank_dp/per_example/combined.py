@@ -1,0 +1,57 @@
+"""The per-example gradient of a variable that is used at several sites."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.per_example.materialized import Materialized
+from tf_lowrank_dp.per_example.outer_product import OuterProduct
+
+
+def combine(gradients: Sequence[PerExampleGradient]) -> PerExampleGradient:
+    """The per-example gradient of a variable used at several sites: exactly their sum.
+
+    The norm of a sum is not the sum of norms, so outer products are joined along their positions
+    and everything else is added up materialised.
+    """
+    if len(gradients) == 1:
+        return gradients[0]
+    if all(isinstance(g, OuterProduct) for g in gradients):
+        return OuterProduct.joined(gradients)
+    return _Sum(gradients)
+
+
+class _Sum(PerExampleGradient):
+    """The sum of gradients of different kinds; small images of it are summed as small tensors."""
+
+    def __init__(self, gradients: Sequence[PerExampleGradient]):
+        self._gradients = list(gradients)
+
+    @functools.cached_property
+    def _total(self) -> Materialized:
+        return Materialized(tf.add_n([g.materialize() for g in self._gradients]))
+
+    def squared_norms(self):
+        return self._total.squared_norms()
+
+    def squared_norm_bounds(self):
+        return self._total.squared_norm_bounds()
+
+    def weighted_sum(self, weights):
+        return self._total.weighted_sum(weights)
+
+    def materialize(self):
+        return self._total.materialize()
+
+    def right(self, r, view):
+        return combine([g.right(r, view) for g in self._gradients])
+
+    def left(self, l, view):  # noqa: E741
+        return combine([g.left(l, view) for g in self._gradients])
+
+    def masked(self, mask):
+        return combine([g.masked(mask) for g in self._gradients])

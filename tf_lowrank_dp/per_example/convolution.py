@@ -1,0 +1,162 @@
+"""Per-example gradients of convolution kernels.
+
+A kernel offset `k` multiplies the input shifted by `k`, so the per-example gradient at this offset
+is `sum_t x_b(t + k) d_b(t)^T`: a loop over the offsets needs no tensor of patches, which would be
+the size of the input times the number of offsets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.per_example.materialized import Materialized
+from tf_lowrank_dp.per_example.outer_product import OuterProduct
+from tf_lowrank_dp.per_example.parameter import reshape_last
+from tf_lowrank_dp.per_example.positions import positions
+
+
+@dataclasses.dataclass(frozen=True)
+class Geometry:
+    """What a convolution's kernel gradient depends on besides its tensors.
+
+    Attributes:
+        kernel_size, strides, dilation: one integer for each spatial axis.
+        padding: "valid" or "same".
+        groups: number of groups of channels; all channels for a depthwise convolution.
+        shape: of the kernel.
+    """
+
+    kernel_size: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: str
+    groups: int
+    shape: tuple[int, ...]
+
+
+class KernelGradient(PerExampleGradient):
+    """Per-example gradient of a convolution's kernel.
+
+    It is formed by a loop over the offsets, or treated as the outer product of patches and output
+    gradient where that is cheaper.  Its low-rank images need neither.
+
+    Args:
+        geometry: of the convolution.
+        x: input, `(b, *space, cin)`, padded already if the padding is causal.
+        d: gradient with respect to the output before the activation, `(b, *out_space, cout)`.
+    """
+
+    def __init__(self, geometry: Geometry, x: tf.Tensor, d: tf.Tensor):
+        self._geometry = geometry
+        self._x, self._d = tf.cast(x, tf.float32), tf.cast(d, tf.float32)
+
+    @functools.cached_property
+    def _formed(self) -> PerExampleGradient:
+        geometry, d = self._geometry, positions(self._d)
+        shifted = [positions(s) for s in shifted_inputs(geometry, self._x, self._d)]
+        t, inputs, outputs = d.shape[1], math.prod(geometry.shape[:-1]), geometry.shape[-1]
+        if geometry.groups == 1 and t is not None and inputs * outputs > t * (inputs + outputs):
+            patches = tf.concat(shifted, axis=-1)
+            return OuterProduct(patches, d, lambda m: reshape_last(m, 2, geometry.shape))
+        if geometry.groups == 1:
+            products = [tf.matmul(s, d, transpose_a=True) for s in shifted]
+        else:
+            shifted = [_split_last(s, geometry.groups) for s in shifted]
+            d = _split_last(d, geometry.groups)
+            products = [tf.einsum("btgi,btgo->bigo", s, d) for s in shifted]
+        return Materialized(tf.reshape(tf.stack(products, axis=1), [-1, *geometry.shape]))
+
+    def squared_norms(self):
+        return self._formed.squared_norms()
+
+    def squared_norm_bounds(self):
+        return self._formed.squared_norm_bounds()
+
+    def weighted_sum(self, weights):
+        return self._formed.weighted_sum(weights)
+
+    def materialize(self):
+        return self._formed.materialize()
+
+    def masked(self, mask):
+        return self._formed.masked(mask)
+
+    def right(self, r, view):
+        if self._geometry.groups > 1:
+            return self._formed.right(r, view)
+        image = tf.matmul(self._d, r, transpose_b=True)
+        shifted = shifted_inputs(self._geometry, self._x, image)
+        image = positions(image)
+        products = [tf.matmul(image, positions(s), transpose_a=True) for s in shifted]
+        return Materialized(tf.concat(products, axis=-1))
+
+    def left(self, l, view):  # noqa: E741
+        if self._geometry.groups > 1:
+            return self._formed.left(l, view)
+        kernel = tf.reshape(l, [*self._geometry.shape[:-1], l.shape[-1]])
+        image = tf.nn.convolution(
+            self._x,
+            kernel,
+            strides=list(self._geometry.strides),
+            padding=self._geometry.padding.upper(),
+            dilations=list(self._geometry.dilation),
+        )
+        return OuterProduct(positions(image), positions(self._d))
+
+
+def shifted_inputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[tf.Tensor]:
+    """The input under each kernel offset, in the kernel's order, each in the output's extent.
+
+    Args:
+        geometry: of the convolution.
+        x: input, `(b, *space, cin)`.
+        d: anything of the output's shape, `(b, *out_space, cout)`.
+
+    Yields:
+        `(b, *out_space, cin)` for each of the `prod(kernel_size)` offsets.
+    """
+    kernel_size, strides, dilation = geometry.kernel_size, geometry.strides, geometry.dilation
+    outs = _spatial(d)
+    with tf.control_dependencies([d]):
+        x = tf.identity(x)  # else the executor shifts all layers' inputs long before they are used
+    if geometry.padding == "same":
+        x = tf.pad(x, [[0, 0], *_same_padding(geometry, x, outs), [0, 0]])
+    for offset in itertools.product(*(range(k) for k in kernel_size)):
+        window = [slice(None)]
+        for start, rate, out, stride in zip(offset, dilation, outs, strides, strict=True):
+            first = start * rate
+            window.append(slice(first, first + (out - 1) * stride + 1, stride))
+        yield x[tuple(window)]
+
+
+def _spatial(tensor) -> list:
+    dynamic = tf.shape(tensor)
+    axes = range(1, tensor.shape.rank - 1)
+    return [tensor.shape[a] if tensor.shape[a] is not None else dynamic[a] for a in axes]
+
+
+def _same_padding(geometry: Geometry, x: tf.Tensor, outs: list) -> list[list]:
+    """Zeros before and after each spatial axis of the input."""
+    axes = zip(
+        _spatial(x), outs, geometry.kernel_size, geometry.strides, geometry.dilation, strict=True
+    )
+    totals = [
+        _positive((out - 1) * stride + (k - 1) * rate + 1 - size)
+        for size, out, k, stride, rate in axes
+    ]
+    return [[total // 2, total - total // 2] for total in totals]
+
+
+def _positive(size):
+    return max(size, 0) if isinstance(size, int) else tf.maximum(size, 0)
+
+
+def _split_last(tensor, groups: int) -> tf.Tensor:
+    return reshape_last(tensor, 1, (groups, tensor.shape[-1] // groups))

@@ -1,0 +1,99 @@
+"""What a release space may know about a trainable variable: its role and how it is a matrix."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class MatrixView:
+    """How a variable is a matrix `(m, n)`: input features in rows, output features in columns.
+
+    Attributes:
+        shape: of the variable.
+        row_axes: axes that are joined to the `m` rows, in this order.
+        column_axes: axes that are joined to the `n` columns.
+        input_units: number of input features; row `r` belongs to feature `r % input_units`, so
+            that a convolution's rows at all offsets belong to their input channel.
+    """
+
+    shape: tuple[int, ...]
+    row_axes: tuple[int, ...]
+    column_axes: tuple[int, ...]
+    input_units: int
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], input_units: int | None = None) -> MatrixView:
+        """The last axis in columns, all others in rows."""
+        last = len(shape) - 1
+        return cls(tuple(shape), tuple(range(last)), (last,), input_units or math.prod(shape[:-1]))
+
+    @property
+    def rows(self) -> int:
+        """`m`."""
+        return math.prod(self.shape[axis] for axis in self.row_axes)
+
+    @property
+    def columns(self) -> int:
+        """`n`."""
+        return math.prod(self.shape[axis] for axis in self.column_axes)
+
+    def to_matrix(self, tensor: tf.Tensor) -> tf.Tensor:
+        """`(..., *shape)` to `(..., m, n)`."""
+        lead = tensor.shape.rank - len(self.shape)
+        axes = [lead + axis for axis in self.row_axes + self.column_axes]
+        if axes != sorted(axes):
+            tensor = tf.transpose(tensor, [*range(lead), *axes])
+        return reshape_last(tensor, len(self.shape), (self.rows, self.columns))
+
+    def to_variable(self, matrix: tf.Tensor) -> tf.Tensor:
+        """`(..., m, n)` to `(..., *shape)`."""
+        lead = matrix.shape.rank - 2
+        order = self.row_axes + self.column_axes
+        tensor = reshape_last(matrix, 2, [self.shape[axis] for axis in order])
+        if order == tuple(sorted(order)):
+            return tensor
+        back = [lead + order.index(axis) for axis in range(len(order))]
+        return tf.transpose(tensor, [*range(lead), *back])
+
+
+def reshape_last(tensor: tf.Tensor, axes: int, shape) -> tf.Tensor:
+    """Reshapes the last `axes` axes to `shape`."""
+    lead = tensor.shape[: tensor.shape.rank - axes]
+    if lead.is_fully_defined():
+        return tf.reshape(tensor, [*lead, *shape])
+    return tf.reshape(tensor, tf.concat([tf.shape(tensor)[:-axes], shape], 0))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Parameter:
+    """A trainable variable as the algorithms see it.
+
+    Attributes:
+        variable: the Keras variable.
+        role: "kernel", "embedding" or "other".
+        view: how it is a matrix; None for vectors and scalars.
+        is_output: whether it belongs to the layer that computes the model's output.
+    """
+
+    variable: object
+    role: str
+    view: MatrixView | None
+    is_output: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the variable."""
+        return tuple(self.variable.shape)
+
+    @property
+    def path(self) -> str:
+        """Keras' path of the variable, such as "dense/kernel"."""
+        return self.variable.path
+
+    def matrix(self) -> tf.Tensor:
+        """Its present value as a float32 matrix `(m, n)`."""
+        return self.view.to_matrix(tf.cast(tf.convert_to_tensor(self.variable), tf.float32))

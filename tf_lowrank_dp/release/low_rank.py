@@ -1,0 +1,120 @@
+"""RGP's release: gradients of two thin carriers for each matrix (Yu et al. 2021)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+from tf_lowrank_dp.per_example.parameter import Parameter
+from tf_lowrank_dp.release.bases import low_rank_factors, orthonormal_columns
+from tf_lowrank_dp.release.space import Normal, PerVariableSpace
+
+CARRIERS = ("both", "left", "right")
+
+
+@dataclasses.dataclass(frozen=True)
+class Carriers:
+    """The subspace of one matrix: `left` `L (m, k)` with orthonormal columns, `right` `R (k, n)`
+    with orthonormal rows, float32."""
+
+    left: tf.Tensor
+    right: tf.Tensor
+
+
+class LowRankSpace(PerVariableSpace):
+    """Releases `dL = G R^T` and `dR = L^T G` of each matrix, other gradients as they are.
+
+    The lift is `dL R + L dR - L L^T dL R` (RGP, Equation 4), for exact `dL`, `dR` the projection
+    `G - (I - L L^T) G (I - R^T R)`.  With `carriers="left"` only `dL` is released and
+    the lift is `dL R`; with "right" it is `L dR`.  `dL` is kept transposed, `(k, m)`, which
+    multiplies faster.
+
+    Formal guarantee: carriers are chosen from weights, their history and random numbers alone.
+
+    Args:
+        parameters: the trainable variables.
+        groups: positions of the parameters of each block.
+        ranks: `k` for the position of each matrix that is reparametrised.
+        source: gives the matrix `(m, n)` whose leading subspace is followed, for a position; None
+            for random orthonormal carriers.
+        normal: public random numbers.
+        power_iterations: `K` of RGP's Algorithm 2.
+        carriers: "both", "left" or "right".
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Parameter],
+        groups: Sequence[Sequence[int]],
+        *,
+        ranks: Mapping[int, int],
+        source: Callable[[int], tf.Tensor] | None,
+        normal: Normal,
+        power_iterations: int = 1,
+        carriers: str = "both",
+    ):
+        self.ranks = dict(ranks)
+        self._source, self._normal = source, normal
+        self._power_iterations = power_iterations
+        self._has_left, self._has_right = carriers != "right", carriers != "left"
+        super().__init__(parameters, groups)
+
+    def refresh(self) -> dict[int, Carriers]:
+        """Carriers by position; matrices of one shape are one batch."""
+        by_shape: dict[tuple[int, int, int], list[int]] = {}
+        for index, rank in self.ranks.items():
+            view = self.parameters[index].view
+            by_shape.setdefault((view.rows, view.columns, rank), []).append(index)
+        found = {}
+        for shape, indexes in by_shape.items():
+            lefts, rights = self._factors(indexes, *shape)
+            for index, left, right in zip(
+                indexes, tf.unstack(lefts), tf.unstack(rights), strict=True
+            ):
+                found[index] = Carriers(left, right)
+        return found
+
+    def _factors(self, indexes: list[int], m: int, n: int, k: int):
+        """`L (j, m, k)` and `R (j, k, n)` for `j` matrices."""
+        j = len(indexes)
+        start, completion = self._normal([(j, n, k), (j, m, k)])
+        if self._source is None:
+            rows = orthonormal_columns(tf.zeros_like(start), start)
+            left = orthonormal_columns(tf.zeros_like(completion), completion)
+            return left, tf.linalg.matrix_transpose(rows)
+        matrices = tf.stack([self._source(index) for index in indexes])
+        return low_rank_factors(matrices, start, completion, self._power_iterations)
+
+    def piece_shapes(self, index):
+        if index not in self.ranks:
+            return super().piece_shapes(index)
+        view, rank = self.parameters[index].view, self.ranks[index]
+        return [(rank, view.rows)] * self._has_left + [(rank, view.columns)] * self._has_right
+
+    def pieces(self, index, gradient, subspace):
+        if index not in self.ranks:
+            return super().pieces(index, gradient, subspace)
+        carriers, view = subspace[index], self.parameters[index].view
+        found = []
+        if self._has_left:
+            found.append(gradient.right(carriers.right, view))
+        if self._has_right:
+            found.append(gradient.left(carriers.left, view))
+        return found
+
+    def lift_piece(self, index, released, subspace):
+        if index not in self.ranks:
+            return super().lift_piece(index, released, subspace)
+        carriers = subspace[index]
+        if self._has_left and self._has_right:
+            d_left, d_right = released
+            inner = d_right - tf.matmul(tf.matmul(d_left, carriers.left), carriers.right, True)
+            matrix = tf.matmul(d_left, carriers.right, transpose_a=True)
+            matrix += tf.matmul(carriers.left, inner)
+        elif self._has_left:
+            matrix = tf.matmul(released[0], carriers.right, transpose_a=True)
+        else:
+            matrix = tf.matmul(carriers.left, released[0])
+        return self.parameters[index].view.to_variable(matrix)

@@ -1,0 +1,52 @@
+"""Which units and weights are important: zeros and ones from public weights."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from tf_lowrank_dp.per_example.parameter import MatrixView
+
+
+def largest(scores: tf.Tensor, sparsity: float) -> tf.Tensor:
+    """Ones for the largest scores, zeros for the fraction `sparsity` of the smallest.
+
+    Args:
+        scores: float32 `(..., s)`.
+        sparsity: fraction, in [0, 1); `floor(sparsity * s)` are zeros, exactly, ties or not.
+
+    Returns:
+        float32, the same shape.
+    """
+    frozen = math.floor(sparsity * scores.shape[-1])
+    ranks = tf.argsort(tf.argsort(scores, axis=-1, stable=True), axis=-1, stable=True)
+    return tf.cast(ranks >= frozen, tf.float32)
+
+
+def important_rows(matrix: tf.Tensor, view: MatrixView, sparsity: float) -> tf.Tensor:
+    """Ones for the rows of important input units, `I_i = sum_j |W_ij|` (LSG, Section 3.3).
+
+    A convolution's rows belong to input channels, which are frozen as a whole.
+
+    Args:
+        matrix: `(m, n)`, the weights.
+        view: of the variable.
+        sparsity: fraction of units that are not important.
+
+    Returns:
+        float32 `(m,)`.
+    """
+    importance = tf.reshape(tf.reduce_sum(tf.abs(matrix), 1), [-1, view.input_units])
+    kept = largest(tf.reduce_sum(importance, 0), sparsity)
+    return tf.tile(kept, [view.rows // view.input_units])
+
+
+def important_columns(matrix: tf.Tensor, sparsity: float) -> tf.Tensor:
+    """Ones for the columns of important output units, `O_j = sum_i |W_ij|`, float32 `(n,)`."""
+    return largest(tf.reduce_sum(tf.abs(matrix), 0), sparsity)
+
+
+def largest_weights(matrix: tf.Tensor, sparsity: float) -> tf.Tensor:
+    """Ones for the entries of largest magnitude, float32 `(m, n)`."""
+    return tf.reshape(largest(tf.reshape(tf.abs(matrix), [-1]), sparsity), matrix.shape)

@@ -1,0 +1,93 @@
+"""Scales some variables' gradients before they are clipped, and back after the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient
+from tf_lowrank_dp.per_example.parameter import Parameter
+from tf_lowrank_dp.release.space import ReleaseSpace
+
+
+class ScaledSpace(ReleaseSpace):
+    """Another space for gradients that are multiplied by constants; the lift divides by them.
+
+    A scale below 1 makes a variable's gradient count less in the joint norm, at the price
+    of more noise on it.
+
+    Args:
+        space: the space of the scaled gradients.
+        scales: one positive constant for each trainable variable.
+    """
+
+    def __init__(self, space: ReleaseSpace, scales: Sequence[float]):
+        self._space, self._scales = space, list(scales)
+        self.shapes = space.shapes
+
+    def refresh(self):
+        return self._space.refresh()
+
+    def project(self, gradients, subspace):
+        scaled = [
+            gradient if scale == 1.0 else _Scaled(gradient, scale)
+            for gradient, scale in zip(gradients, self._scales, strict=True)
+        ]
+        return self._space.project(scaled, subspace)
+
+    def lift(self, released, subspace):
+        lifted = self._space.lift(released, subspace)
+        return [tensor / scale for tensor, scale in zip(lifted, self._scales, strict=True)]
+
+
+def scales_of(parameters: Sequence[Parameter], gradient_scale: Mapping[str, float]) -> list[float]:
+    """The scale of each parameter: that of the entry whose key is part of its path, else 1.
+
+    Raises:
+        ValueError: a key matches no path, or two keys match the same one.
+    """
+    scales = [1.0] * len(parameters)
+    matched: dict[int, str] = {}
+    for part, scale in gradient_scale.items():
+        found = [index for index, p in enumerate(parameters) if part in p.path]
+        if not found:
+            raise ValueError(
+                "Expected each key of gradient_scale to be part of the path of a trainable "
+                f"variable. Received: {part!r}, among {[p.path for p in parameters]}. Correct it."
+            )
+        for index in found:
+            if index in matched:
+                raise ValueError(
+                    "Expected the keys of gradient_scale to match different variables. Received: "
+                    f"{matched[index]!r} and {part!r} match '{parameters[index].path}'. Make them "
+                    "more specific."
+                )
+            matched[index], scales[index] = part, float(scale)
+    return scales
+
+
+class _Scaled(PerExampleGradient):
+    """`scale * g_b`."""
+
+    def __init__(self, gradient: PerExampleGradient, scale: float):
+        self._gradient, self._scale = gradient, scale
+
+    def squared_norms(self):
+        return self._scale**2 * self._gradient.squared_norms()
+
+    def squared_norm_bounds(self):
+        return self._scale**2 * (1.0 + 8.0 * ROUNDOFF) * self._gradient.squared_norm_bounds()
+
+    def weighted_sum(self, weights):
+        return self._scale * self._gradient.weighted_sum(weights)
+
+    def materialize(self):
+        return self._scale * self._gradient.materialize()
+
+    def right(self, r, view):
+        return _Scaled(self._gradient.right(r, view), self._scale)
+
+    def left(self, l, view):  # noqa: E741
+        return _Scaled(self._gradient.left(l, view), self._scale)
+
+    def masked(self, mask):
+        return _Scaled(self._gradient.masked(mask), self._scale)

@@ -1,0 +1,89 @@
+"""LSG's release: carriers with the rows and columns of unimportant units frozen (Ito et al.)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tf_lowrank_dp.release.low_rank import Carriers, LowRankSpace
+from tf_lowrank_dp.release.masks import important_columns, important_rows, largest
+
+MASKS_FROM = ("weights", "carriers", "random")
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedCarriers(Carriers):
+    """Carriers with `rows (m,)` and `columns (n,)`, ones for the units that are released."""
+
+    rows: tf.Tensor
+    columns: tf.Tensor
+
+
+class SparseLowRankSpace(LowRankSpace):
+    """`LowRankSpace` that releases only rows of `dL` and columns of `dR` of important units.
+
+    The norm of an example is that of the released part; frozen entries have neither gradient nor
+    noise in the lift's input.  The masks are chosen anew at each step.  They are applied to
+    the small `dL` and `dR`: gathering the unfrozen activations before the products costs more
+    than the products.
+
+    Args:
+        sparsity: fraction of the input units, and of the output units, that are frozen.
+        is_sparse: scalar bool tensor, at each step whether anything is frozen; None for always.
+        masks_from: "weights" (importance, the paper's choice), or for study "carriers" (importance
+            of the low-rank approximation) or "random".
+        **kwargs: see `LowRankSpace`.
+    """
+
+    def __init__(
+        self,
+        *args,
+        sparsity: float,
+        is_sparse: Callable[[], tf.Tensor] | None = None,
+        masks_from: str = "weights",
+        **kwargs,
+    ):
+        self._sparsity, self._is_sparse, self._masks_from = sparsity, is_sparse, masks_from
+        super().__init__(*args, **kwargs)
+
+    def refresh(self) -> dict[int, MaskedCarriers]:
+        return {
+            index: MaskedCarriers(carriers.left, carriers.right, *self._masks(index, carriers))
+            for index, carriers in super().refresh().items()
+        }
+
+    def _masks(self, index: int, carriers: Carriers) -> tuple[tf.Tensor, tf.Tensor]:
+        parameter, view = self.parameters[index], self.parameters[index].view
+        if self._masks_from == "random":
+            scores = self._normal([(view.input_units,), (view.columns,)])
+            units, columns = (largest(score, self._sparsity) for score in scores)
+            rows = tf.tile(units, [view.rows // view.input_units])
+        else:
+            matrix = parameter.matrix()
+            if self._masks_from == "carriers":
+                coordinates = tf.matmul(carriers.left, matrix, transpose_a=True)
+                matrix = tf.matmul(carriers.left, coordinates)
+            rows = important_rows(matrix, view, self._sparsity)
+            columns = important_columns(matrix, self._sparsity)
+        if self._is_sparse is not None:
+            dense = tf.cast(tf.logical_not(self._is_sparse()), tf.float32)
+            rows, columns = tf.maximum(rows, dense), tf.maximum(columns, dense)
+        return rows, columns
+
+    def pieces(self, index, gradient, subspace):
+        found = super().pieces(index, gradient, subspace)
+        if index not in self.ranks:
+            return found
+        masks = self._piece_masks(subspace[index])
+        return [piece.masked(mask) for piece, mask in zip(found, masks, strict=True)]
+
+    def lift_piece(self, index, released, subspace):
+        if index in self.ranks:
+            masks = self._piece_masks(subspace[index])
+            released = [tensor * mask for tensor, mask in zip(released, masks, strict=True)]
+        return super().lift_piece(index, released, subspace)
+
+    def _piece_masks(self, carriers: MaskedCarriers) -> list[tf.Tensor]:
+        return [carriers.rows] * self._has_left + [carriers.columns] * self._has_right
