@@ -8,7 +8,13 @@ from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 
-SHAPES = {"materialized": (5, 3), "outer_product": (6, 4), "lookup": (4, 3)}
+# Outer products with few features are formed; what is clipped then are the matrices held.
+SHAPES = {
+    "materialized": (5, 3),
+    "outer_product": (12, 9),
+    "formed_outer_product": (6, 4),
+    "lookup": (4, 3),
+}
 POSITIONS = 4
 
 # What a record may hold; each function takes (generator, shape) and returns float64 values.
@@ -53,7 +59,7 @@ class Records:
         else:
             features = SHAPES[kind]
             self.d = _rows(fills, generator, (POSITIONS, features[1]))
-            if kind == "outer_product":
+            if kind.endswith("outer_product"):
                 x = generator.normal(size=(len(fills), 1, features[0])) * 1e2
                 equal = np.repeat(x, POSITIONS, axis=1)  # equal inputs let positions cancel
                 self.x = equal.astype(np.float32)
@@ -63,7 +69,7 @@ class Records:
     def lazy(self):
         if self.kind == "materialized":
             return Materialized(tf.constant(self.values))
-        if self.kind == "outer_product":
+        if self.kind.endswith("outer_product"):
             return OuterProduct(tf.constant(self.x), tf.constant(self.d))
         return Lookup(tf.constant(self.ids), tf.constant(self.d), SHAPES["lookup"][0])
 
@@ -71,6 +77,8 @@ class Records:
         with np.errstate(all="ignore"):
             if self.kind == "materialized":
                 return self.values.astype(np.float64)
+            if self.kind == "formed_outer_product":
+                return self.lazy().materialize().numpy().astype(np.float64)
             d = self.d.astype(np.float64)
             if self.kind == "outer_product":
                 return np.einsum("bti,bto->bio", self.x.astype(np.float64), d)

@@ -14,7 +14,7 @@ from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 
 SLACK = 1.0 + 1e-5
-KINDS = ("materialized", "outer_product", "lookup")
+KINDS = ("materialized", "outer_product", "formed_outer_product", "lookup")
 FILLS = (
     "normal", "zero", "huge", "overflowing", "tiny", "denormal", "aligned",
     "one coordinate", "mixed scales", "nan", "infinity", "cancelling",
@@ -54,7 +54,7 @@ def test_one_record_contributes_at_most_the_clip(make_records, kind, fills, seed
 
 @relaxed
 @given(
-    fills=st.lists(st.tuples(*[st.sampled_from(FILLS)] * 3), min_size=1, max_size=4),
+    fills=st.lists(st.tuples(*[st.sampled_from(FILLS)] * len(KINDS)), min_size=1, max_size=4),
     seed=seeds,
     clip=clips,
 )
@@ -69,14 +69,14 @@ def test_one_record_contributes_at_most_the_clip_over_all_variables(
 
 @relaxed
 @given(
-    fills=st.lists(st.tuples(*[st.sampled_from(FILLS)] * 3), min_size=1, max_size=4),
+    fills=st.lists(st.tuples(*[st.sampled_from(FILLS)] * len(KINDS)), min_size=1, max_size=4),
     seed=seeds,
     clip=clips,
 )
 def test_blocks_together_contribute_at_most_the_clip(make_records, fills, seed, clip):
     columns = zip(KINDS, zip(*fills, strict=True), strict=True)
     records = [make_records(kind, list(column), seed) for kind, column in columns]
-    mechanism = GaussianMechanism(clip, 0.0, num_blocks=3)
+    mechanism = GaussianMechanism(clip, 0.0, num_blocks=len(KINDS))
     norms = [
         contributions([r], clip_factors([r.lazy()], tf.ones([len(fills)]), mechanism.block_clip))
         for r in records
