@@ -107,6 +107,45 @@ def resnet20_groupnorm(num_examples: int = 256, size: int = 32, groups: int = 8)
     return _images(keras.Model(image, logits, name="resnet20_groupnorm"), num_examples)
 
 
+def bert_small(num_examples: int = 256, layers: int = 4, width: int = 512) -> Workload:
+    """Encoder of the size of BERT-small: 4 layers of width 512, 8 heads, 64 tokens."""
+    return transformer(num_examples, layers=layers, width=width, heads=8)
+
+
+def wide_resnet_groupnorm(
+    num_examples: int = 64, depth: int = 28, widen: int = 4, size: int = 32, groups: int = 16
+) -> Workload:
+    """WRN-28-4 for CIFAR images (Zagoruyko and Komodakis), group instead of batch normalization.
+
+    Args:
+        num_examples: Number of synthetic images.
+        depth: Number of layers, 4 more than a multiple of 6.
+        widen: Factor of the widths 16, 32, 64.
+        size: Height and width of the images.
+        groups: Groups of each `GroupNormalization`.
+
+    Returns:
+        The workload.
+    """
+
+    def convolve(x: keras.KerasTensor, width: int, kernel: int, stride: int) -> keras.KerasTensor:
+        return kl.Conv2D(width, kernel, stride, padding="same", use_bias=False)(x)
+
+    image = keras.Input((size, size, 3))
+    hidden = convolve(image, 16, kernel=3, stride=1)
+    for width in (16 * widen, 32 * widen, 64 * widen):
+        for block in range((depth - 4) // 6):
+            stride = 2 if width > 16 * widen and block == 0 else 1
+            active = kl.ReLU()(kl.GroupNormalization(groups)(hidden))
+            shortcut = convolve(active, width, kernel=1, stride=stride) if block == 0 else hidden
+            inner = convolve(active, width, kernel=3, stride=stride)
+            inner = kl.ReLU()(kl.GroupNormalization(groups)(inner))
+            hidden = kl.Add()([shortcut, convolve(inner, width, kernel=3, stride=1)])
+    hidden = kl.ReLU()(kl.GroupNormalization(groups)(hidden))
+    logits = kl.Dense(CLASSES)(kl.GlobalAveragePooling2D()(hidden))
+    return _images(keras.Model(image, logits, name="wide_resnet_groupnorm"), num_examples)
+
+
 def mlp(num_examples: int = 512) -> Workload:
     """Multi-layer perceptron of Lee & Kifer: 784 inputs, 128 and 256 sigmoid units."""
     model = keras.Sequential(
@@ -162,7 +201,9 @@ def mnist_cnn(num_examples: int = 512) -> Workload:
 
 MODELS: dict[str, Callable[..., Workload]] = {
     "transformer": transformer,
+    "bert_small": bert_small,
     "resnet20": resnet20_groupnorm,
+    "wrn28_4": wide_resnet_groupnorm,
     "mlp": mlp,
     "cnn": cnn,
     "mnist_cnn": mnist_cnn,

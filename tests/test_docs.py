@@ -9,7 +9,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/design.md"]
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/design.md",
+    *sorted(f"docs/algorithms/{path.name}" for path in (ROOT / "docs" / "algorithms").glob("*.md")),
+]
 
 QUICKSTART = 'pip install -e ".[examples]" && python examples/quickstart.py'
 TESTS = 'pip install -e ".[test]" && pytest'

@@ -28,8 +28,9 @@ class LSGOptimizer(CarrierOptimizer):
         sparsity_start_step: step of the inner optimizer from which on units are frozen.
         carriers_from: "weights" (the paper's choice), "history" or "random", see
             `CarrierOptimizer`.
-        masks_from: where importance comes from: "weights", or for study "carriers" (the low-rank
-            approximation of the weights) or "random", which the paper found to be worse.
+        masks_from: where importance comes from: "weights", or for study "carriers" (the
+            carriers' own entries) or "random", which the paper found to be no better than RGP
+            (Section 4.4).
         **kwargs: `rank`, `power_iterations`, `warmup_steps`, `carriers` (see `CarrierOptimizer`),
             `include`, `exclude` (see `MatrixOptimizer`), and those of `DPOptimizer`.
 

@@ -10,10 +10,11 @@ _COMPLETION = 1e-6
 def orthonormal_columns(matrix: tf.Tensor, completion: tf.Tensor) -> tf.Tensor:
     """An orthonormal basis whose span contains that of the columns.
 
-    A Householder decomposition is stable for any matrix.  Each column is scaled to length 1 and a
-    millionth of `completion` is added, which is below the rounding of a column and decides
-    only what is missing: columns that are zero, or depend on others, are replaced by directions
-    of `completion`, so that the basis always has all its columns.
+    A Householder decomposition is stable for any matrix.  Each column is scaled to length 1 (by
+    its largest entry first: squares of small or large numbers leave float32) and a millionth of
+    `completion` is added, which changes a basis as little as rounding does and decides only what is
+    missing: columns that are zero, or depend on others, are replaced by directions of
+    `completion`, so that the basis always has all its columns.
 
     Args:
         matrix: float32 `(..., m, k)` with `k <= m`, finite.
@@ -22,6 +23,7 @@ def orthonormal_columns(matrix: tf.Tensor, completion: tf.Tensor) -> tf.Tensor:
     Returns:
         float32 `(..., m, k)`, `Q^T Q = I` to rounding.
     """
+    matrix = tf.math.divide_no_nan(matrix, tf.reduce_max(tf.abs(matrix), axis=-2, keepdims=True))
     lengths = tf.norm(matrix, axis=-2, keepdims=True)
     completion /= tf.norm(completion, axis=-2, keepdims=True)
     unit = tf.math.divide_no_nan(matrix, lengths)

@@ -72,10 +72,12 @@ class _Scaled(PerExampleGradient):
         self._gradient, self._scale = gradient, scale
 
     def squared_norms(self):
-        return self._scale**2 * self._gradient.squared_norms()
+        return self._scale * (self._scale * self._gradient.squared_norms())
 
     def squared_norm_bounds(self):
-        return self._scale**2 * (1.0 + 8.0 * ROUNDOFF) * self._gradient.squared_norm_bounds()
+        # One factor at a time: the square of a small scale is 0 in float32.
+        bounds = self._scale * self._gradient.squared_norm_bounds()
+        return (1.0 + 8.0 * ROUNDOFF) * self._scale * bounds
 
     def weighted_sum(self, weights):
         return self._scale * self._gradient.weighted_sum(weights)

@@ -33,7 +33,7 @@ class SparseLowRankSpace(LowRankSpace):
         sparsity: fraction of the input units, and of the output units, that are frozen.
         is_sparse: scalar bool tensor, at each step whether anything is frozen; None for always.
         masks_from: "weights" (importance, the paper's choice), or for study "carriers" (importance
-            of the low-rank approximation) or "random".
+            of the rows of `L` and columns of `R` themselves) or "random".
         **kwargs: see `LowRankSpace`.
     """
 
@@ -61,12 +61,10 @@ class SparseLowRankSpace(LowRankSpace):
             units, columns = (largest(score, self._sparsity) for score in scores)
             rows = tf.tile(units, [view.rows // view.input_units])
         else:
-            matrix = parameter.matrix()
-            if self._masks_from == "carriers":
-                coordinates = tf.matmul(carriers.left, matrix, transpose_a=True)
-                matrix = tf.matmul(carriers.left, coordinates)
-            rows = important_rows(matrix, view, self._sparsity)
-            columns = important_columns(matrix, self._sparsity)
+            weights = self._masks_from == "weights"
+            left, right = [parameter.matrix()] * 2 if weights else (carriers.left, carriers.right)
+            rows = important_rows(left, view, self._sparsity)
+            columns = important_columns(right, self._sparsity)
         if self._is_sparse is not None:
             dense = tf.cast(tf.logical_not(self._is_sparse()), tf.float32)
             rows, columns = tf.maximum(rows, dense), tf.maximum(columns, dense)
