@@ -35,7 +35,9 @@ ALLOWED = {
     "training": BASE
     | ALGEBRA
     | {"accounting", "sampling", "layers", "release", "mechanism", "optimizers"},
-    "diagnostics": BASE | ALGEBRA | {"per_example.backward", "layers", "mechanism", "training"},
+    "diagnostics": BASE
+    | ALGEBRA
+    | {"per_example.backward", "layers", "release", "mechanism", "optimizers", "training"},
 }
 
 

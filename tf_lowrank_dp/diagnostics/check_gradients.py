@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp.diagnostics.batch_gradients import whole_batch
 from tf_lowrank_dp.mechanism.clipping import unguarded_norms
 from tf_lowrank_dp.per_example.backward import METHODS
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
@@ -34,12 +35,7 @@ def check_gradients(
     Raises:
         AssertionError: a difference above `tolerance`; names the variable.
     """
-    batch = {"x": x, "y": y, "sample_weight": sample_weight}
-    batch = {
-        key: tf.nest.map_structure(tf.convert_to_tensor, value)
-        for key, value in batch.items()
-        if value is not None
-    }
+    batch = whole_batch(x, y, sample_weight)
     method = private_optimizer(model).gradient_method
     size = tf.nest.flatten(batch)[0].shape[0]
     forward = CompiledLoss(model, float(size))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 
+from tf_lowrank_dp.diagnostics.table import text_table
 from tf_lowrank_dp.layers.fallback import own_variables
 from tf_lowrank_dp.layers.registry import captured_layers
 
@@ -33,11 +34,7 @@ def explain(model: keras.Model) -> str:
             name = variable.path.rpartition("/")[2]
             size = str(int(keras.ops.size(variable)))
             rows.append((layer.name, name, str(tuple(variable.shape)), size, how, cost))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    lines = text_table(rows)
     trained = sum(int(keras.ops.size(v)) for v in model.trainable_variables)
     frozen = sum(int(keras.ops.size(v)) for v in model.non_trainable_variables)
     lines.append(f"{trained:,} parameters are trained, {frozen:,} are frozen.")

@@ -15,7 +15,7 @@ class RGPOptimizer(CarrierOptimizer):
 
     For each reparametrised matrix a step releases `dL = G R^T` and `dR = L^T G`, `rank (m + n)`
     numbers instead of `m n`, clipped jointly with everything else, and hands the inner optimizer
-    `dL R + L dR - L L^T dL R` (RGP, Algorithm 1 and Equation 4).  Kernel gradients are never
+    `dL R + L dR - L L^T dL R` (RGP, Algorithm 1 and Equation 3).  Kernel gradients are never
     computed.
 
     Formal guarantee: that of `DPSGDOptimizer` with the same `noise_multiplier`; the carriers

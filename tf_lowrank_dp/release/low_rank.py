@@ -26,7 +26,7 @@ class Carriers:
 class LowRankSpace(PerVariableSpace):
     """Releases `dL = G R^T` and `dR = L^T G` of each matrix, other gradients as they are.
 
-    The lift is `dL R + L dR - L L^T dL R` (RGP, Equation 4), for exact `dL`, `dR` the projection
+    The lift is `dL R + L dR - L L^T dL R` (RGP, Equation 3), for exact `dL`, `dR` the projection
     `G - (I - L L^T) G (I - R^T R)`.  With `carriers="left"` only `dL` is released and
     the lift is `dL R`; with "right" it is `L dR`.  `dL` is kept transposed, `(k, m)`, which
     multiplies faster.
