@@ -18,7 +18,7 @@ EXAMPLES = [
     "scikit-learn>=1.5",
     "matplotlib>=3.8",
 ]
-TEST = ["pytest>=8", "hypothesis>=6.100", "scikit-learn>=1.5", "scipy>=1.11"]
+TEST = ["pytest>=8", "hypothesis>=6.100", "scikit-learn>=1.5", "scipy>=1.11", "matplotlib>=3.8"]
 BENCHMARKS = ["tensorflow-datasets>=4.9.9", "rich>=13", "matplotlib>=3.8"]
 
 setup(
