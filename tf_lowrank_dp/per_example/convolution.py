@@ -92,10 +92,20 @@ class KernelGradient(PerExampleGradient):
         if self._geometry.groups > 1:
             return self._formed.right(r, view)
         image = tf.matmul(self._d, r, transpose_b=True)
+        if set(self._geometry.strides) == {1}:
+            return Materialized(self._right_unstrided(image))
         shifted = shifted_inputs(self._geometry, self._x, image)
         image = positions(image)
         products = [tf.matmul(image, positions(s), transpose_a=True) for s in shifted]
         return Materialized(tf.concat(products, axis=-1))
+
+    def _right_unstrided(self, image: tf.Tensor) -> tf.Tensor:
+        """Shifts the image `(b, *out_space, k)`, which is thin, instead of the input."""
+        shifted = [positions(s) for s in shifted_outputs(self._geometry, self._x, image)]
+        k, inputs = image.shape[-1], self._x.shape[-1]
+        products = tf.matmul(tf.concat(shifted, axis=-1), positions(self._x), transpose_a=True)
+        products = tf.reshape(products, [-1, len(shifted), k, inputs])
+        return tf.reshape(tf.transpose(products, [0, 2, 1, 3]), [-1, k, len(shifted) * inputs])
 
     def left(self, l, view):  # noqa: E741
         if self._geometry.groups > 1:
@@ -134,6 +144,32 @@ def shifted_inputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[t
             first = start * rate
             window.append(slice(first, first + (out - 1) * stride + 1, stride))
         yield x[tuple(window)]
+
+
+def shifted_outputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[tf.Tensor]:
+    """What each input position meets under each kernel offset, for strides of 1.
+
+    Args:
+        geometry: of the convolution.
+        x: input, `(b, *space, cin)`.
+        d: anything of the output's shape, `(b, *out_space, k)`.
+
+    Yields:
+        `(b, *space, k)` for each offset, 0 where a position meets no output.
+    """
+    sizes, outs = _spatial(x), _spatial(d)
+    reaches = [(k - 1) * r for k, r in zip(geometry.kernel_size, geometry.dilation, strict=True)]
+    befores = [0] * len(sizes)
+    if geometry.padding == "same":
+        befores = [before for before, _ in _same_padding(geometry, x, outs)]
+    d = tf.pad(d, [[0, 0], *([reach, reach] for reach in reaches), [0, 0]])
+    for offset in itertools.product(*(range(k) for k in geometry.kernel_size)):
+        window = [slice(None)]
+        axes = zip(offset, geometry.dilation, reaches, befores, sizes, strict=True)
+        for k, rate, reach, before, size in axes:
+            first = before + reach - k * rate
+            window.append(slice(first, first + size))
+        yield d[tuple(window)]
 
 
 def _spatial(tensor) -> list:
