@@ -31,11 +31,13 @@ def test_the_example_has_15_lines():
 
 def test_the_code_of_the_readme_runs(capsys):
     namespace = {}
+    spent = []
     for number, block in enumerate(code_blocks(), start=1):
         exec(compile(block, f"README.md, block {number}", "exec"), namespace)
+        spent.append(namespace["tfdp"].privacy_spent(namespace["model"], 1e-5))
     printed = capsys.readouterr().out
     assert "1e-05)-differentially private" in printed
-    assert 0 < namespace["tfdp"].privacy_spent(namespace["model"], 1e-5) <= 3.0
+    assert 0 < spent[0] <= 3.0 and spent[-1] <= 6.0  # the blocks train the same model on
 
 
 def test_the_commands_of_the_readme():
