@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests import oracle
+from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.release.identity import IdentitySpace
@@ -47,7 +48,7 @@ def engine_of(model, microbatch_size, noise_multiplier, noise=None, groups=None)
     groups = groups or [range(len(variables))]
     return PrivateGradients(
         model=model,
-        space=IdentitySpace(variables, groups),
+        space=IdentitySpace(describe_parameters(model), groups),
         mechanism=GaussianMechanism(CLIP, noise_multiplier, len(groups)),
         noise=noise or KnownNoise(),
         expected_batch_size=EXPECTED,

@@ -44,13 +44,24 @@ class CarrierOptimizer(RankOptimizer):
         super().__init__(optimizer, **kwargs)
         self.carriers_from, self.warmup_steps = carriers_from, warmup_steps
         self.carriers = carriers
-        self.initial_weights: dict[int, tf.Variable] = {}
+        self.initial_weights: dict[int, tf.Variable] = {}  # by position
+        self._paths: dict[int, str] = {}  # of the variables at these positions
 
     def on_start(self, parameters: Sequence[Parameter]) -> None:
         """Keeps `W_0`, unless it is known (from an earlier run or a saved model)."""
         if self.carriers_from != "history":
             return
-        for index in self.selected(parameters):
+        paths = {index: parameters[index].path for index in self.selected(parameters)}
+        # Positions change when layers are frozen between two runs.
+        moved = {
+            path: self.initial_weights.pop(index)
+            for index, path in self._paths.items()
+            if index in self.initial_weights and paths.get(index) != path
+        }
+        self._paths = paths
+        for index, path in paths.items():
+            if path in moved:
+                self.initial_weights[index] = moved[path]
             known = self.initial_weights.get(index)
             if known is None or known.shape != parameters[index].shape:
                 self._keep(index, np.array(parameters[index].variable))
@@ -99,5 +110,9 @@ class CarrierOptimizer(RankOptimizer):
         return {**super().get_config(), **own}
 
     def _keep(self, index: int, value: np.ndarray) -> None:
+        known = self.initial_weights.get(index)
+        if known is not None and known.shape == value.shape:
+            known.assign(value)  # steps that are compiled already read this variable
+            return
         with tf.init_scope():
             self.initial_weights[index] = tf.Variable(value, dtype=tf.float32, trainable=False)

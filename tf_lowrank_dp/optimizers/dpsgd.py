@@ -36,5 +36,8 @@ class DPSGDOptimizer(DPOptimizer):
 
     mechanism_name = "DP-SGD"
 
+    def __init__(self, optimizer="sgd", **kwargs):
+        super().__init__(optimizer, **kwargs)
+
     def release_space(self, parameters, normal):
         return IdentitySpace(parameters, groups_of(parameters, self.clipping))
