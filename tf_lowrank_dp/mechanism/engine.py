@@ -60,7 +60,7 @@ class PrivateGradients:
             jit_compile: whether XLA compiles everything up to the clipped sums.
 
         Returns:
-            `(lift(sum_b s_b u_b + noise)) / expected_batch_size`.
+            `lift((sum_b s_b u_b + noise) / expected_batch_size)`.
         """
         if not presence.shape[0]:
             batch, presence = tf.nest.map_structure(_with_a_row, (batch, presence))
@@ -74,8 +74,8 @@ class PrivateGradients:
         sums = clipped_sums(batch, presence)
         with tf.control_dependencies([self.steps.assign_add(1)]):
             released = self.mechanism.release(sums, self.noise)
-        gradients = self.space.lift(released, subspace)
-        return [gradient / self.expected_batch_size for gradient in gradients]
+        means = tf.nest.map_structure(lambda t: t / self.expected_batch_size, released)
+        return self.space.lift(means, subspace)
 
     def _clipped_sums(self, forward, batch, presence, subspace, on_outputs):
         size = self.microbatch_size

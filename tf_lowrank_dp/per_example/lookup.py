@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, zero_absent
@@ -14,7 +17,8 @@ class Lookup(PerExampleGradient):
 
     A row used at several positions is summed before its norm is taken:
     `|g_b|^2 = sum_tu [ids_t = ids_u] d_t . d_u`.  The bound is the one of `OuterProduct`, with
-    `A^2 = sum_tu [ids_t = ids_u] |d_t| |d_u|`.
+    `A^2 = sum_tu [ids_t = ids_u] |d_t|^2`, which is at least `sum_tu [ids_t = ids_u] |d_t| |d_u|`
+    because the relation is symmetric and `2 |d_t| |d_u| <= |d_t|^2 + |d_u|^2`.
 
     Args:
         ids: integer `(b, t)`.
@@ -27,16 +31,26 @@ class Lookup(PerExampleGradient):
         self._d = tf.cast(d, tf.float32)
         self._input_dim = input_dim
 
+    @classmethod
+    def joined(cls, gradients: Sequence[Lookup]) -> Lookup:
+        """Sum of several: their positions side by side."""
+        ids = tf.concat([tf.cast(g._ids, tf.int64) for g in gradients], axis=1)
+        d = tf.concat([g._d for g in gradients], axis=1)
+        return cls(ids, d, gradients[0]._input_dim)
+
+    @property
+    def pair(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """`ids (b, t)` and `D (b, t, o)`."""
+        return self._ids, self._d
+
     def squared_norms(self) -> tf.Tensor:
-        gram = tf.matmul(self._d, self._d, transpose_b=True)
         # Masked by selection, not by a product: an infinity elsewhere must not make it NaN.
-        shared = tf.where(self._same_rows(), gram, 0.0)
+        shared = tf.where(self._same_rows, self._gram, 0.0)
         return tf.maximum(tf.reduce_sum(tf.reduce_sum(shared, axis=-1), axis=-1), 0.0)
 
     def squared_norm_bounds(self) -> tf.Tensor:
-        lengths = tf.norm(self._d, axis=-1)
-        same = tf.cast(self._same_rows(), tf.float32)
-        a2 = tf.reduce_sum(lengths * tf.linalg.matvec(same, lengths), axis=-1)
+        repeats = tf.reduce_sum(tf.cast(self._same_rows, tf.float32), axis=-1)
+        a2 = tf.reduce_sum(repeats * tf.linalg.diag_part(self._gram), axis=-1)
         t = tf.cast(tf.shape(self._d)[1], tf.float32)
         return self.squared_norms() + 2.0 * ROUNDOFF * (self._d.shape[2] + 2.0 * t + 8.0) * a2
 
@@ -66,6 +80,11 @@ class Lookup(PerExampleGradient):
         kept = tf.gather(mask, self._ids)[..., None]
         return Lookup(self._ids, self._d * kept, self._input_dim)
 
+    @functools.cached_property
+    def _gram(self) -> tf.Tensor:
+        return tf.matmul(self._d, self._d, transpose_b=True)
+
+    @functools.cached_property
     def _same_rows(self) -> tf.Tensor:
         return tf.equal(self._ids[:, :, None], self._ids[:, None, :])
 
