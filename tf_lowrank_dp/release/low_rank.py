@@ -63,29 +63,33 @@ class LowRankSpace(PerVariableSpace):
 
     def refresh(self) -> dict[int, Carriers]:
         """Carriers by position; matrices of one shape are one batch."""
-        by_shape: dict[tuple[int, int, int], list[int]] = {}
+        by_shape: dict[tuple[int, ...], list[int]] = {}
         for index, rank in self.ranks.items():
             view = self.parameters[index].view
-            by_shape.setdefault((view.rows, view.columns, rank), []).append(index)
+            shape = (view.rows, view.columns, view.input_units, rank)
+            by_shape.setdefault(shape, []).append(index)
         found = {}
-        for shape, indexes in by_shape.items():
-            lefts, rights = self._factors(indexes, *shape)
-            for index, left, right in zip(
-                indexes, tf.unstack(lefts), tf.unstack(rights), strict=True
-            ):
-                found[index] = Carriers(left, right)
+        for indexes in by_shape.values():
+            parts = [tf.unstack(part) for part in self._parts(indexes)]
+            found.update(
+                (index, self.carriers_class(*tensors))
+                for index, *tensors in zip(indexes, *parts, strict=True)
+            )
         return found
 
-    def _factors(self, indexes: list[int], m: int, n: int, k: int):
-        """`L (j, m, k)` and `R (j, k, n)` for `j` matrices."""
-        j = len(indexes)
+    carriers_class = Carriers
+
+    def _parts(self, indexes: list[int]) -> list[tf.Tensor]:
+        """Fields of the carriers of `j` matrices of one shape: `L (j, m, k)` and `R (j, k, n)`."""
+        view, k = self.parameters[indexes[0]].view, self.ranks[indexes[0]]
+        j, m, n = len(indexes), view.rows, view.columns
         start, completion = self._normal([(j, n, k), (j, m, k)])
         if self._source is None:
             rows = orthonormal_columns(tf.zeros_like(start), start)
             left = orthonormal_columns(tf.zeros_like(completion), completion)
-            return left, tf.linalg.matrix_transpose(rows)
+            return [left, tf.linalg.matrix_transpose(rows)]
         matrices = tf.stack([self._source(index) for index in indexes])
-        return low_rank_factors(matrices, start, completion, self._power_iterations)
+        return [*low_rank_factors(matrices, start, completion, self._power_iterations)]
 
     def piece_shapes(self, index):
         if index not in self.ranks:

@@ -6,7 +6,7 @@ import math
 
 import tensorflow as tf
 
-from tf_lowrank_dp.per_example.parameter import MatrixView
+from tf_lowrank_dp.per_example.parameter import MatrixView, reshape_last
 
 
 def largest(scores: tf.Tensor, sparsity: float) -> tf.Tensor:
@@ -30,21 +30,23 @@ def important_rows(matrix: tf.Tensor, view: MatrixView, sparsity: float) -> tf.T
     A convolution's rows belong to input channels, which are frozen as a whole.
 
     Args:
-        matrix: `(m, n)`, the weights.
+        matrix: `(..., m, n)`, the weights.
         view: of the variable.
         sparsity: fraction of units that are not important.
 
     Returns:
-        float32 `(m,)`.
+        float32 `(..., m)`.
     """
-    importance = tf.reshape(tf.reduce_sum(tf.abs(matrix), 1), [-1, view.input_units])
-    kept = largest(tf.reduce_sum(importance, 0), sparsity)
-    return tf.tile(kept, [view.rows // view.input_units])
+    repeats = view.rows // view.input_units
+    importance = tf.reduce_sum(tf.abs(matrix), -1)
+    importance = reshape_last(importance, 1, (repeats, view.input_units))
+    kept = largest(tf.reduce_sum(importance, -2), sparsity)
+    return tf.concat([kept] * repeats, axis=-1)
 
 
 def important_columns(matrix: tf.Tensor, sparsity: float) -> tf.Tensor:
-    """Ones for the columns of important output units, `O_j = sum_i |W_ij|`, float32 `(n,)`."""
-    return largest(tf.reduce_sum(tf.abs(matrix), 0), sparsity)
+    """Ones for the columns of important output units, `O_j = sum_i |W_ij|`, float32 `(..., n)`."""
+    return largest(tf.reduce_sum(tf.abs(matrix), -2), sparsity)
 
 
 def largest_weights(matrix: tf.Tensor, sparsity: float) -> tf.Tensor:

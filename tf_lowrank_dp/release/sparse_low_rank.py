@@ -48,27 +48,27 @@ class SparseLowRankSpace(LowRankSpace):
         self._sparsity, self._is_sparse, self._masks_from = sparsity, is_sparse, masks_from
         super().__init__(*args, **kwargs)
 
-    def refresh(self) -> dict[int, MaskedCarriers]:
-        return {
-            index: MaskedCarriers(carriers.left, carriers.right, *self._masks(index, carriers))
-            for index, carriers in super().refresh().items()
-        }
+    carriers_class = MaskedCarriers
 
-    def _masks(self, index: int, carriers: Carriers) -> tuple[tf.Tensor, tf.Tensor]:
-        parameter, view = self.parameters[index], self.parameters[index].view
+    def _parts(self, indexes: list[int]) -> list[tf.Tensor]:
+        """`L`, `R`, rows `(j, m)` and columns `(j, n)`."""
+        left, right = super()._parts(indexes)
+        view = self.parameters[indexes[0]].view
         if self._masks_from == "random":
-            scores = self._normal([(view.input_units,), (view.columns,)])
+            j = len(indexes)
+            scores = self._normal([(j, view.input_units), (j, view.columns)])
             units, columns = (largest(score, self._sparsity) for score in scores)
-            rows = tf.tile(units, [view.rows // view.input_units])
+            rows = tf.concat([units] * (view.rows // view.input_units), axis=-1)
         else:
-            weights = self._masks_from == "weights"
-            left, right = [parameter.matrix()] * 2 if weights else (carriers.left, carriers.right)
-            rows = important_rows(left, view, self._sparsity)
-            columns = important_columns(right, self._sparsity)
+            of_rows, of_columns = left, right
+            if self._masks_from == "weights":
+                of_rows = of_columns = tf.stack([self.parameters[i].matrix() for i in indexes])
+            rows = important_rows(of_rows, view, self._sparsity)
+            columns = important_columns(of_columns, self._sparsity)
         if self._is_sparse is not None:
             dense = tf.cast(tf.logical_not(self._is_sparse()), tf.float32)
             rows, columns = tf.maximum(rows, dense), tf.maximum(columns, dense)
-        return rows, columns
+        return [left, right, rows, columns]
 
     def pieces(self, index, gradient, subspace):
         found = super().pieces(index, gradient, subspace)
