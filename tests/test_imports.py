@@ -34,7 +34,8 @@ ALLOWED = {
     "optimizers": BASE | ALGEBRA | {"accounting", "per_example.backward", "release"},
     "training": BASE
     | ALGEBRA
-    | {"accounting", "sampling", "layers", "release", "mechanism", "optimizers"},
+    | {"accounting", "sampling", "per_example.backward", "layers", "release", "mechanism"}
+    | {"optimizers"},
     "diagnostics": BASE
     | ALGEBRA
     | {"per_example.backward", "layers", "release", "mechanism", "optimizers", "training"},

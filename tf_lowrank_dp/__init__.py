@@ -23,6 +23,7 @@ from tf_lowrank_dp.errors import (
 from tf_lowrank_dp.optimizers import (
     DPPowerSGDOptimizer,
     DPSGDOptimizer,
+    GEPOptimizer,
     LSGOptimizer,
     RGPOptimizer,
     SparseDPSGDOptimizer,
@@ -42,6 +43,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DPPowerSGDOptimizer",
     "DPSGDOptimizer",
+    "GEPOptimizer",
     "LSGOptimizer",
     "NotPrivateError",
     "PoissonSampler",

@@ -1,33 +1,16 @@
-"""The contract list of layers: one row for each layer and option.
-
-A row is a name, a function from inputs to outputs that calls the layer under test, the shape
-(without the example axis) and kind of its input.
-"""
-
-import dataclasses
-from collections.abc import Callable
+"""The contract list of layers: one row for each layer and option."""
 
 import keras
 
+from tests.contracts.adapter_cases import ADAPTER_CASES
+from tests.contracts.case import LayerCase as _case
+from tests.contracts.case import simple as _simple
+from tests.contracts.recurrent_cases import RECURRENT_CASES
+from tests.contracts.table_cases import TABLE_CASES
+
 L = keras.layers
 
-
-@dataclasses.dataclass(frozen=True)
-class LayerCase:
-    name: str
-    make: Callable
-    shape: tuple
-    kind: str = "float"
-    fallback: bool = False
-    xla: bool = True
-
-
-def _simple(layer_class, *args, **kwargs):
-    return lambda: layer_class(*args, **kwargs)
-
-
-def _case(name, make, shape, **kwargs):
-    return LayerCase(name, make, shape, **kwargs)
+IMAGE, SEQUENCE = (7, 6, 3), (6, 5)
 
 
 class Scaled(L.Layer):
@@ -88,8 +71,6 @@ def _shared_conv():
     return lambda x: layer(layer(x))
 
 
-IMAGE, SEQUENCE = (7, 6, 3), (6, 5)
-
 LAYER_CASES = [
     _case("dense", _simple(L.Dense, 4, activation="gelu"), (5,)),
     _case("dense_no_bias", _simple(L.Dense, 4, use_bias=False), (5,)),
@@ -134,8 +115,23 @@ LAYER_CASES = [
     _case("depthwise1d", _simple(L.DepthwiseConv1D, 3, depth_multiplier=2), (8, 3)),
     _case("depthwise2d", _simple(L.DepthwiseConv2D, 3, padding="same", depth_multiplier=2), IMAGE),
     _case("depthwise2d_strided", _simple(L.DepthwiseConv2D, 3, strides=2), IMAGE),
+    _case("separable1d", _simple(L.SeparableConv1D, 4, 3, depth_multiplier=2), (8, 3)),
+    _case("separable2d", _simple(L.SeparableConv2D, 4, 3, padding="same", strides=2), IMAGE),
+    _case("separable2d_dilated", _simple(L.SeparableConv2D, 4, 2, dilation_rate=2), IMAGE),
+    _case("transposed1d", _simple(L.Conv1DTranspose, 4, 3, strides=2), (8, 3)),
+    _case("transposed2d", _simple(L.Conv2DTranspose, 3, 2, activation="tanh"), IMAGE),
+    _case("transposed2d_same", _simple(L.Conv2DTranspose, 4, 3, strides=2, padding="same"), IMAGE),
+    _case("transposed2d_wide", _simple(L.Conv2DTranspose, 20, 2, use_bias=False), (2, 2, 30)),
+    _case(
+        "transposed2d_output_padding",
+        _simple(L.Conv2DTranspose, 4, 3, strides=(2, 3), padding="same", output_padding=1),
+        IMAGE,
+    ),
+    _case("transposed3d", _simple(L.Conv3DTranspose, 3, 2, strides=2), (3, 2, 2, 2)),
     _case("embedding", _simple(L.Embedding, 11, 4), (6,), kind="ids"),
     _case("embedding_shared", _shared_embedding, (6,), kind="ids"),
+    *TABLE_CASES,
+    *ADAPTER_CASES,
     _case("layer_norm", _simple(L.LayerNormalization), SEQUENCE),
     _case("layer_norm_axes", _simple(L.LayerNormalization, axis=(1, 2)), SEQUENCE),
     _case("layer_norm_middle", _simple(L.LayerNormalization, axis=1), SEQUENCE),
@@ -152,15 +148,7 @@ LAYER_CASES = [
     _case("fallback_custom", lambda: Scaled(), SEQUENCE, fallback=True),
     _case("fallback_composite", lambda: Residual(), SEQUENCE, fallback=True),
     _case("fallback_prelu", _simple(L.PReLU, alpha_initializer="ones"), SEQUENCE, fallback=True),
-    _case("fallback_conv_transpose", _simple(L.Conv2DTranspose, 3, 2), IMAGE, fallback=True),
-    _case("fallback_separable", _simple(L.SeparableConv2D, 3, 2), IMAGE, fallback=True),
-    _case(
-        "fallback_simple_rnn",
-        _simple(L.SimpleRNN, 3, return_sequences=True),
-        (3, 5),
-        fallback=True,
-        xla=False,  # the vectorised map over its loop has no XLA kernels
-    ),
+    *RECURRENT_CASES,
 ]
 
 

@@ -40,7 +40,8 @@ NAMES = """
     einsum_ellipsis conv1d conv1d_causal conv1d_same_strided conv2d conv2d_same conv2d_strided
     conv2d_strided_valid conv2d_dilated conv2d_grouped conv2d_wide conv2d_shared conv3d
     depthwise2d embedding embedding_shared attention grouped_query_attention
-    fallback_conv_transpose fallback_separable
+    separable1d separable2d transposed2d transposed2d_same lora_dense_sequence lora_conv2d
+    table_untied table_tied table_tied_wide rnn_lstm_wide rnn_gru rnn_gru_before_wide
 """.split()
 CASES = {case.name: case for case in [*LAYER_CASES, *OWN] if case.name in NAMES or case in OWN}
 XLA = ("einsum_reversed", "conv2d_strided", "embedding")

@@ -30,7 +30,7 @@ def explain(model: keras.Model) -> str:
     rows = [("layer", "variable", "shape", "parameters", "how", "cost")]
     for layer, capture in captured_layers(model):
         for variable in own_variables(layer):
-            how, cost = _method(capture, variable)
+            how, cost = _method(layer, capture, variable)
             name = variable.path.rpartition("/")[2]
             size = str(int(keras.ops.size(variable)))
             rows.append((layer.name, name, str(tuple(variable.shape)), size, how, cost))
@@ -41,14 +41,18 @@ def explain(model: keras.Model) -> str:
     return "\n".join(lines)
 
 
-def _method(capture: type, variable) -> tuple[str, str]:
+def _method(layer, capture: type, variable) -> tuple[str, str]:
     name = variable.path.rpartition("/")[2]
     if capture.__module__.endswith("layers.fallback"):
         return "fallback", "the layer once more, one example at a time"
-    if name == "embeddings":
+    if isinstance(layer, keras.layers.Embedding) and name in ("embeddings", "lora_embeddings_a"):
+        if getattr(layer, "tie_weights", False):
+            return "rows looked up and outer product", "positions squared times width"
         return "rows looked up", "positions squared times width"
-    if "kernel" in name and capture.__module__.endswith("layers.convolution"):
+    if name.startswith("lora_"):
+        return "outer product", "rank times width, no kernel gradient"
+    if "kernel" in name and capture.__module__.endswith("convolution"):
         return "product at each kernel offset", "as the kernel gradient"
-    if "kernel" in name:
+    if "kernel" in name or name == "reverse_embeddings":
         return "outer product", "as the kernel gradient"
     return "sum of positions", "as the bias gradient"

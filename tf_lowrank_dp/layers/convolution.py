@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp.layers.lora import lora_scale
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
+from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import MatrixView
-from tf_lowrank_dp.per_example.positions import broadcast_gradient
+from tf_lowrank_dp.per_example.positions import broadcast_gradient, positions, with_examples_of
 
 
-class _ConvolutionCapture:
+class ConvolutionCapture:
     """The forward pass of a convolution, recorded before its activation."""
 
     @classmethod
@@ -28,26 +32,31 @@ class _ConvolutionCapture:
         return [(kernel, MatrixView.of(shape, input_units=shape[-2]))]
 
     def call(self, inputs):
-        recorder = current_recorder()
-        if recorder is None:
+        if current_recorder() is None:
             return super().call(inputs)
         padding, x = self.padding, inputs
         if padding == "causal":
             padding, x = "valid", tf.pad(inputs, self._compute_causal_padding())
-        z = self._convolve(x, padding)
+        return self._recorded(*self._product(x, padding))
+
+    def _recorded(self, z, builders):
         if self.bias is not None:
             z = keras.ops.add(z, self.bias)
-        geometry = self._geometry(x, padding)
-        builders = [(_kernel_of(self), lambda d: KernelGradient(geometry, x, d))]
-        if self.bias is not None:
             builders.append((self.bias, lambda d: broadcast_gradient(d, self.bias.shape)))
-        (z,) = recorder.watch(self.name, [z], builders)
+        (z,) = current_recorder().watch(self.name, [z], builders)
         return z if self.activation is None else self.activation(z)
 
-    def _convolve(self, x, padding):
+    def _product(self, x, padding):
+        geometry = self._geometry(x, padding)
+        z = self._convolve(x, self.kernel, padding)
+        return z, [
+            (_kernel_of(self), lambda d: KernelGradient(geometry, with_examples_of(d, x), d))
+        ]
+
+    def _convolve(self, x, kernel, padding):
         return keras.ops.conv(
             x,
-            self.kernel,
+            kernel,
             strides=list(self.strides),
             padding=padding,
             dilation_rate=self.dilation_rate,
@@ -65,30 +74,67 @@ class _ConvolutionCapture:
         )
 
 
+class _AdaptableCapture(ConvolutionCapture):
+    """A convolution that may have an adapter: `x * K + s (x * A) B`, with `B (r, cout)`."""
+
+    captures_lora = True
+
+    @classmethod
+    def can_capture(cls, layer) -> bool:
+        """Adapters are captured where the channels are in one group."""
+        return super().can_capture(layer) and (not layer.lora_enabled or layer.groups == 1)
+
+    @classmethod
+    def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
+        """Also of the factors of an adapter, `(offsets * cin, r)` and `(r, cout)`."""
+        if not layer.lora_enabled:
+            return super().matrix_views(layer)
+        factors = (layer.lora_kernel_a, layer.lora_kernel_b)
+        return [(f, MatrixView.of(tuple(f.shape), input_units=f.shape[-2])) for f in factors]
+
+    def _product(self, x, padding):
+        if not self.lora_enabled:
+            return super()._product(x, padding)
+        scale, dtype = lora_scale(self), self.compute_dtype
+        a, b = (keras.ops.cast(v, dtype) for v in (self.lora_kernel_a, self.lora_kernel_b))
+        u = scale * self._convolve(x, a, padding)
+        z = self._convolve(x, self._kernel, padding) + keras.ops.matmul(u, b)
+        geometry = dataclasses.replace(self._geometry(x, padding), shape=tuple(a.shape))
+
+        def of_a(d):
+            through = scale * tf.einsum("...o,ro->...r", d, b)
+            return KernelGradient(geometry, with_examples_of(d, x), through)
+
+        def of_b(d):
+            return OuterProduct(positions(with_examples_of(d, u)), positions(d))
+
+        return z, [(self.lora_kernel_a, of_a), (self.lora_kernel_b, of_b)]
+
+
 def _kernel_of(layer):
     return layer._kernel if hasattr(layer, "_kernel") else layer.kernel
 
 
 @register_capture(keras.layers.Conv1D)
-class Conv1D(_ConvolutionCapture, keras.layers.Conv1D):
+class Conv1D(_AdaptableCapture, keras.layers.Conv1D):
     """`keras.layers.Conv1D` with per-example gradients, strides, dilation and groups included."""
 
 
 @register_capture(keras.layers.Conv2D)
-class Conv2D(_ConvolutionCapture, keras.layers.Conv2D):
+class Conv2D(_AdaptableCapture, keras.layers.Conv2D):
     """`keras.layers.Conv2D` with per-example gradients, strides, dilation and groups included."""
 
 
 @register_capture(keras.layers.Conv3D)
-class Conv3D(_ConvolutionCapture, keras.layers.Conv3D):
+class Conv3D(_AdaptableCapture, keras.layers.Conv3D):
     """`keras.layers.Conv3D` with per-example gradients, strides, dilation and groups included."""
 
 
-class _DepthwiseCapture(_ConvolutionCapture):
-    def _convolve(self, x, padding):
+class _DepthwiseCapture(ConvolutionCapture):
+    def _convolve(self, x, kernel, padding):
         return keras.ops.depthwise_conv(
             x,
-            self.kernel,
+            kernel,
             strides=self.strides,
             padding=padding,
             dilation_rate=self.dilation_rate,
@@ -110,3 +156,39 @@ class DepthwiseConv1D(_DepthwiseCapture, keras.layers.DepthwiseConv1D):
 @register_capture(keras.layers.DepthwiseConv2D)
 class DepthwiseConv2D(_DepthwiseCapture, keras.layers.DepthwiseConv2D):
     """`keras.layers.DepthwiseConv2D` with per-example gradients."""
+
+
+class _SeparableCapture(_DepthwiseCapture):
+    """A depthwise convolution and, at each position, a matrix product."""
+
+    @classmethod
+    def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
+        """Both kernels as those of convolutions."""
+        kernels = (layer.depthwise_kernel, layer.pointwise_kernel)
+        return [(k, MatrixView.of(tuple(k.shape), input_units=k.shape[-2])) for k in kernels]
+
+    def _product(self, x, padding):
+        geometry = self._geometry(x, padding)
+        u = self._convolve(x, self.depthwise_kernel, padding)
+
+        def of_depthwise(d):
+            return KernelGradient(geometry, with_examples_of(d, x), d)
+
+        (u,) = current_recorder().watch(self.name, [u], [(self.depthwise_kernel, of_depthwise)])
+        kernel = keras.ops.reshape(self.pointwise_kernel, self.pointwise_kernel.shape[-2:])
+        view = MatrixView.of(tuple(self.pointwise_kernel.shape))
+
+        def of_pointwise(d):
+            return OuterProduct(positions(u), positions(d), view.to_variable)
+
+        return keras.ops.matmul(u, kernel), [(self.pointwise_kernel, of_pointwise)]
+
+
+@register_capture(keras.layers.SeparableConv1D)
+class SeparableConv1D(_SeparableCapture, keras.layers.SeparableConv1D):
+    """`keras.layers.SeparableConv1D` with per-example gradients of both kernels."""
+
+
+@register_capture(keras.layers.SeparableConv2D)
+class SeparableConv2D(_SeparableCapture, keras.layers.SeparableConv2D):
+    """`keras.layers.SeparableConv2D` with per-example gradients of both kernels."""

@@ -1,35 +1,132 @@
-"""Capture for `keras.layers.Embedding`."""
+"""Capture for `keras.layers.Embedding` and `keras.layers.ReversibleEmbedding`."""
 
 from __future__ import annotations
 
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp.layers.lora import is_plain_lora, lora_scale
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.lookup import Lookup
+from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import MatrixView
-from tf_lowrank_dp.per_example.positions import positions
+from tf_lowrank_dp.per_example.positions import positions, with_examples_of
 
 
-@register_capture(keras.layers.Embedding)
-class Embedding(keras.layers.Embedding):
-    """`keras.layers.Embedding` whose per-example gradients are sums of the rows looked up."""
+class _EmbeddingCapture:
+    """Rows looked up, of a table that may have an adapter `s A B`."""
+
+    captures_lora = True
+
+    @classmethod
+    def can_capture(cls, layer: keras.layers.Embedding) -> bool:
+        """Not adapters beside a quantised table."""
+        return not layer.lora_enabled or is_plain_lora(layer)
 
     @classmethod
     def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
-        """The table is the matrix `(input_dim, output_dim)`."""
-        return [(layer._embeddings, MatrixView.of(tuple(layer._embeddings.shape)))]
+        """The table is the matrix `(input_dim, output_dim)`, the factors `(input_dim, r)`, ..."""
+        tables = [layer._embeddings]
+        if layer.lora_enabled:
+            tables = [layer.lora_embeddings_a, layer.lora_embeddings_b]
+        return [(table, MatrixView.of(tuple(table.shape))) for table in tables]
+
+    def _looked_up(self, inputs):
+        ids = tf.cast(inputs, tf.int64 if inputs.dtype == tf.int64 else tf.int32)
+        if self.lora_enabled:
+            outputs, builders = self._adapted_rows(ids)
+        else:
+            outputs = keras.ops.take(self._embeddings, ids, axis=0)
+            builders = [(self._embeddings, lambda d: _lookup(ids, d, self.input_dim))]
+        outputs = keras.ops.cast(outputs, self.compute_dtype)
+        (outputs,) = current_recorder().watch(self.name, [outputs], builders)
+        return outputs
+
+    def _adapted_rows(self, ids):
+        scale, a, b = lora_scale(self), self.lora_embeddings_a, self.lora_embeddings_b
+        rows = scale * keras.ops.take(a, ids, axis=0)
+        outputs = keras.ops.take(self._embeddings, ids, axis=0) + keras.ops.matmul(rows, b)
+
+        def of_a(d):
+            through = tf.einsum("...o,ro->...r", tf.cast(d, tf.float32), tf.cast(b, tf.float32))
+            return _lookup(ids, scale * through, self.input_dim)
+
+        def of_b(d):
+            return OuterProduct(positions(with_examples_of(d, rows)), positions(d))
+
+        return outputs, [(a, of_a), (b, of_b)]
+
+
+def _lookup(ids: tf.Tensor, d: tf.Tensor, input_dim: int) -> Lookup:
+    """The gradient of a table from the ids `(b, ...)` and the rows' gradient `(b, ..., o)`."""
+    ids = positions(with_examples_of(d, ids)[..., None])[..., 0]
+    return Lookup(ids, positions(d), input_dim)
+
+
+@register_capture(keras.layers.Embedding)
+class Embedding(_EmbeddingCapture, keras.layers.Embedding):
+    """`keras.layers.Embedding` whose per-example gradients are sums of the rows looked up."""
 
     def call(self, inputs):
-        outputs = super().call(inputs)
-        recorder = current_recorder()
-        if recorder is None:
-            return outputs
-        ids = tf.cast(inputs, tf.int64 if inputs.dtype == tf.int64 else tf.int32)
+        return super().call(inputs) if current_recorder() is None else self._looked_up(inputs)
 
-        def gradient(d):
-            return Lookup(positions(ids[..., None])[..., 0], positions(d), self.input_dim)
 
-        (outputs,) = recorder.watch(self.name, [outputs], [(self._embeddings, gradient)])
+class ReversibleCapture(_EmbeddingCapture):
+    """A table `E` that also projects backwards: `x E^T`, or with a table of its own `x R`.
+
+    The gradient of a tied table is the sum of the rows looked up and the outer product `D^T X`.
+    """
+
+    @classmethod
+    def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
+        """Untied, the table of the projection is `(output_dim, input_dim)`."""
+        views = super().matrix_views(layer)
+        if not layer.tie_weights:
+            reverse = layer.reverse_embeddings
+            views.append((reverse, MatrixView.of(tuple(reverse.shape))))
+        return views
+
+    def call(self, inputs, reverse=False):
+        if current_recorder() is None:
+            return super().call(inputs, reverse=reverse)
+        if reverse:
+            return self._projected(inputs)
+        outputs = self._looked_up(inputs)
+        if self.mask_zero:  # This layer sets its mask by itself, Embedding in `compute_mask`.
+            keras.src.backend.set_keras_mask(outputs, keras.ops.not_equal(inputs, 0))
         return outputs
+
+    def _projected(self, x):
+        kernel = self.embeddings if self.tie_weights else self.reverse_embeddings
+        dtype = self.reverse_dtype or self.compute_dtype
+        x, kernel = keras.ops.cast(x, dtype), keras.ops.cast(kernel, dtype)
+        logits = tf.matmul(x, kernel, transpose_b=self.tie_weights)
+        (logits,) = current_recorder().watch(self.name, [logits], self._reverse_builders(x))
+        if self.logit_soft_cap is not None:
+            logits = self.logit_soft_cap * tf.tanh(logits / self.logit_soft_cap)
+        return logits
+
+    def _reverse_builders(self, x):
+        x = tf.cast(x, tf.float32)
+        if not self.tie_weights:
+            return [(self.reverse_embeddings, lambda d: OuterProduct(positions(x), positions(d)))]
+        if not self.lora_enabled:
+            return [(self._embeddings, lambda d: OuterProduct(positions(d), positions(x)))]
+        scale = lora_scale(self)
+        a, b = (tf.cast(v, tf.float32) for v in (self.lora_embeddings_a, self.lora_embeddings_b))
+
+        def of_a(d):
+            through = scale * tf.matmul(positions(x), b, transpose_b=True)
+            return OuterProduct(positions(d), through)
+
+        def of_b(d):
+            through = scale * tf.matmul(tf.cast(positions(d), tf.float32), a)
+            return OuterProduct(through, positions(x))
+
+        return [(self.lora_embeddings_a, of_a), (self.lora_embeddings_b, of_b)]
+
+
+@register_capture(keras.layers.ReversibleEmbedding)
+class ReversibleEmbedding(ReversibleCapture, keras.layers.ReversibleEmbedding):
+    """`keras.layers.ReversibleEmbedding`: an embedding that is an output projection as well."""

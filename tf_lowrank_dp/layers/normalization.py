@@ -29,7 +29,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         x = _at_least_float32(inputs)
         axes = [axis % x.shape.rank for axis in self.axis]
         normalized = standardized(x, lambda t: tf.reduce_mean(t, axes, keepdims=True), self.epsilon)
-        outputs = _scaled(self, normalized, axes, self.gamma, self.beta)
+        outputs = scaled(self, normalized, axes, self.gamma, self.beta)
         return tf.cast(outputs, self.compute_dtype)
 
 
@@ -43,7 +43,7 @@ class GroupNormalization(keras.layers.GroupNormalization):
         x = _at_least_float32(inputs)
         channel = self.axis % x.shape.rank
         normalized = standardized(x, _group_mean(x, channel, self.groups), self.epsilon)
-        outputs = _scaled(self, normalized, [channel], self.gamma, self.beta)
+        outputs = scaled(self, normalized, [channel], self.gamma, self.beta)
         return tf.cast(outputs, self.compute_dtype)
 
 
@@ -58,7 +58,7 @@ class RMSNormalization(keras.layers.RMSNormalization):
         axes = [axis % x32.shape.rank for axis in self.axis]
         mean_square = tf.reduce_mean(tf.square(x32), axes, keepdims=True)
         normalized = x32 * tf.math.rsqrt(mean_square + self.epsilon)
-        return tf.cast(_scaled(self, normalized, axes, self.scale, None), x.dtype)
+        return tf.cast(scaled(self, normalized, axes, self.scale, None), x.dtype)
 
 
 def _at_least_float32(x) -> tf.Tensor:
@@ -109,8 +109,8 @@ def _group_mean(x, channel: int, groups: int):
     return mean
 
 
-def _scaled(layer, normalized, axes, gamma, beta) -> tf.Tensor:
-    """`normalized * gamma + beta`, recorded; the variables lie along `axes`."""
+def scaled(layer, normalized, axes, gamma, beta, offset: float = 0.0) -> tf.Tensor:
+    """`normalized * (offset + gamma) + beta`, recorded; the variables lie along `axes`."""
     axes = sorted(axes)
     broadcast = [normalized.shape[a] if a in axes else 1 for a in range(normalized.shape.rank)]
     summed = [axis for axis in range(1, normalized.shape.rank) if axis not in axes]
@@ -120,7 +120,7 @@ def _scaled(layer, normalized, axes, gamma, beta) -> tf.Tensor:
 
     z, builders = normalized, []
     if gamma is not None:
-        z = z * along(gamma)
+        z = z * (along(gamma) + offset if offset else along(gamma))
         builders.append((gamma, lambda d: Materialized(tf.reduce_sum(d * normalized, summed))))
     if beta is not None:
         z = z + along(beta)

@@ -73,6 +73,8 @@ def _views(layer, capture) -> list[tuple[int, MatrixView]]:
 def _role(layer, variable, view: MatrixView | None) -> str:
     if view is None:
         return "other"
+    if variable.name.startswith("lora_"):
+        return "lora"
     if isinstance(layer, keras.layers.Embedding):
         return "embedding"
     return "kernel" if "kernel" in variable.name else "other"

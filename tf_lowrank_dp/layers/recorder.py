@@ -42,11 +42,14 @@ class Recorder:
     Args:
         variables: the trainable Keras variables whose per-example gradients are wanted.
         tape: the `tf.GradientTape` that watches the recorded tensors.
+        size: number of examples, an integer or a scalar tensor; if None, nothing is repeated or
+            checked.
     """
 
-    def __init__(self, variables: Sequence, tape: tf.GradientTape):
+    def __init__(self, variables: Sequence, tape: tf.GradientTape, size=None):
         self._wanted = {id(variable) for variable in variables}
         self._tape = tape
+        self._size = size
         self._graph = current_graph()
         self.sites: list[Site] = []
 
@@ -62,7 +65,8 @@ class Recorder:
 
         Args:
             layer: name of the layer, for messages.
-            outputs: tensors `(b, ...)`, results of the layer before its activation.
+            outputs: tensors `(b, ...)`, results of the layer before its activation; one that all
+                examples share, `(1, ...)`, is repeated for each of them.
             builders: pairs `(variable, function)`; the function takes one gradient for each
                 output and returns a `PerExampleGradient`.
 
@@ -84,11 +88,28 @@ class Recorder:
                 "the surrounding layer's class with tf_lowrank_dp.layers.register_fallback, so "
                 "that it is differentiated as a whole."
             )
-        outputs = [tf.identity(output) for output in outputs]
+        outputs = [self._with_examples(layer, output) for output in outputs]
         for output in outputs:
             self._tape.watch(output)
         self.sites.append(Site(layer, tuple(outputs), builders))
         return outputs
+
+    def _with_examples(self, layer: str, output: tf.Tensor) -> tf.Tensor:
+        """The output as a tensor of its own, with one row for each example."""
+        rows = 0 if output.shape.rank == 0 else output.shape[0]
+        size = self._size if isinstance(self._size, int) else None
+        if self._size is None or rows is None or rows == size:
+            return tf.identity(output)
+        if rows == 1:
+            return tf.repeat(output, self._size, axis=0)
+        raise UnsupportedModelError(
+            f"Expected the first axis of the output of layer '{layer}' to be that of the examples. "
+            f"Received: shape {tuple(output.shape)}, and {size or 'unknown'} examples. "
+            "If the output is the same for all examples, give the layer's input a first axis of "
+            "length 1 (keras.ops.expand_dims(x, 0)). If examples were joined with another axis, "
+            "register the class of the surrounding layer with "
+            "tf_lowrank_dp.layers.register_fallback, so that it is differentiated as a whole."
+        )
 
 
 def current_recorder() -> Recorder | None:

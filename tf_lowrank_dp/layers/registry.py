@@ -16,17 +16,28 @@ from tf_lowrank_dp.layers.fallback import fallback_class, own_variables
 from tf_lowrank_dp.layers.units import is_unit
 
 _CAPTURES: dict[type, type] = {}
+_BY_NAME: dict[str, type] = {}
 
 
-def register_capture(layer_class: type) -> Callable[[type], type]:
+def register_capture(layer_class: type | str) -> Callable[[type], type]:
     """Class decorator: the decorated subclass captures layers whose class is `layer_class`.
 
     Classes are matched exactly: a subclass may compute something else and needs its own entry.
-    The decorated class may have a class method `can_capture(layer) -> bool`; where it says no, the
-    fallback is used.
+    The decorated class may have
+
+    * a class method `can_capture(layer) -> bool`; where it says no, the fallback is used;
+    * `captures_children = True` if it records the variables of its children as well;
+    * `captures_lora = True` if it records adapters of `enable_lora`.
+
+    Args:
+        layer_class: a Keras layer; or the full name of the class of a package that must not be
+            imported here.  Then the decorated class has no base: it is put in front of that class.
     """
 
     def decorate(capture: type) -> type:
+        if isinstance(layer_class, str):
+            _BY_NAME[layer_class] = capture
+            return capture
         _CAPTURES[layer_class] = capture
         return keras.saving.register_keras_serializable("tf_lowrank_dp")(capture)
 
@@ -37,14 +48,27 @@ def capture_class(layer: keras.layers.Layer) -> type | None:
     """The class that records this layer, or None if it has nothing of its own to train."""
     if not own_variables(layer):
         return None
-    capture = _CAPTURES.get(type(layer))
-    if type(layer) in _CAPTURES.values():
-        capture = type(layer)
-    if capture is None or getattr(layer, "lora_enabled", False) or is_unit(layer):
-        return fallback_class(type(layer))
-    if not getattr(capture, "can_capture", lambda _: True)(layer):
+    capture = _registered(type(layer))
+    if capture is None or _needs_fallback(layer, capture):
         return fallback_class(type(layer))
     return capture
+
+
+def _registered(layer_class: type) -> type | None:
+    if layer_class in _CAPTURES.values():
+        return layer_class
+    mixin = _BY_NAME.get(f"{layer_class.__module__}.{layer_class.__qualname__}")
+    if mixin is not None and layer_class not in _CAPTURES:
+        _CAPTURES[layer_class] = type(layer_class.__name__, (mixin, layer_class), {})
+    return _CAPTURES.get(layer_class)
+
+
+def _needs_fallback(layer: keras.layers.Layer, capture: type) -> bool:
+    if is_unit(layer) and not getattr(capture, "captures_children", False):
+        return True
+    if getattr(layer, "lora_enabled", False) and not getattr(capture, "captures_lora", False):
+        return True
+    return not getattr(capture, "can_capture", lambda _: True)(layer)
 
 
 def captured_layers(model: keras.Model) -> list[tuple[keras.layers.Layer, type]]:

@@ -22,20 +22,41 @@ from tf_lowrank_dp.release.space import Block
 class GaussianMechanism:
     """Clips each example, sums, and adds Gaussian noise, once for each logical batch.
 
-    Formal guarantee: with `J` blocks, each clipped at `l2_norm_clip / sqrt(J)`, adding or removing
-    one record moves the joint release by at most `l2_norm_clip` in L2 norm; every coordinate
-    gets noise of standard deviation `noise_multiplier * l2_norm_clip`.  The release is one
+    Formal guarantee: each of `J` blocks is clipped at its `C_j`, so adding or removing one record
+    moves block `j` by at most `C_j` in L2 norm, and gets noise of standard deviation
+    `z_j = noise_multiplier * sqrt(J) * C_j` in every coordinate.  In units of the noise the joint
+    release moves by at most `sqrt(sum_j (C_j / z_j)^2) = 1 / noise_multiplier`: it is one
     Gaussian mechanism with the multiplier that `event` reports.
 
+    By default `C_j = l2_norm_clip / sqrt(J)`; then the deviation is `noise_multiplier *
+    l2_norm_clip` everywhere.  With clips of 4 and 3 and a multiplier of 1, say, the deviations are
+    `4 sqrt(2)` and `3 sqrt(2)`, and `(4 / 5.66)^2 + (3 / 4.24)^2 = 1`.
+
     Attributes:
-        l2_norm_clip: sensitivity of the whole release; `inf` only without noise.
+        l2_norm_clip: sensitivity of the whole release, `sqrt(sum_j C_j^2)`; `inf` only without
+            noise.
         noise_multiplier: effective multiplier of the whole release; 0 skips the noise.
         num_blocks: `J`.
+        block_clips: `C_j` for each block; left out, they are equal.
     """
 
     l2_norm_clip: float
     noise_multiplier: float
     num_blocks: int = 1
+    block_clips: tuple[float, ...] = ()
+
+    def __post_init__(self):
+        equal = self.l2_norm_clip / math.sqrt(self.num_blocks)
+        clips = tuple(self.block_clips) or (equal,) * self.num_blocks
+        joint = math.hypot(*clips)
+        if len(clips) != self.num_blocks or not (
+            joint == self.l2_norm_clip or math.isclose(joint, self.l2_norm_clip)
+        ):
+            raise ValueError(
+                f"Expected {self.num_blocks} block_clips whose squares add up to that of "
+                f"l2_norm_clip={self.l2_norm_clip}. Received: {clips}. Correct one of them."
+            )
+        object.__setattr__(self, "block_clips", clips)
 
     @property
     def event(self) -> dp_accounting.GaussianDpEvent:
@@ -44,8 +65,16 @@ class GaussianMechanism:
 
     @property
     def block_clip(self) -> float:
-        """The largest norm of one example in one block."""
+        """The largest norm of one example in one block, where all blocks have the same."""
         return self.l2_norm_clip / math.sqrt(self.num_blocks)
+
+    @property
+    def deviations(self) -> tuple[float, ...]:
+        """Standard deviation of the noise of each block."""
+        if len(set(self.block_clips)) == 1:
+            return (self.noise_multiplier * self.l2_norm_clip,) * self.num_blocks
+        scale = self.noise_multiplier * math.sqrt(self.num_blocks)
+        return tuple(scale * clip for clip in self.block_clips)
 
     def clipped_sums(self, blocks: Sequence[Block], presence: tf.Tensor) -> list[list[tf.Tensor]]:
         """Sums of clipped examples, still private.
@@ -55,8 +84,8 @@ class GaussianMechanism:
             presence: float32 `(b,)`, 0 for padding.
         """
         sums = []
-        for block in blocks:
-            factors = clip_factors(block, presence, self.block_clip)
+        for block, clip in zip(blocks, self.block_clips, strict=True):
+            factors = clip_factors(block, presence, clip)
             sums.append([gradient.weighted_sum(factors) for gradient in block])
         return sums
 
@@ -67,7 +96,10 @@ class GaussianMechanism:
         if self.noise_multiplier == 0.0:
             return [list(block) for block in sums]
         # Rounded up: never less noise than is accounted for.
-        deviation = np.nextafter(np.float32(self.noise_multiplier * self.l2_norm_clip), np.inf)
+        deviations = [np.nextafter(np.float32(d), np.inf) for d in self.deviations]
         flat = [tensor for block in sums for tensor in block]
         normals = iter(noise.normal([tuple(tensor.shape) for tensor in flat]))
-        return [[tensor + deviation * next(normals) for tensor in block] for block in sums]
+        return [
+            [tensor + deviation * next(normals) for tensor in block]
+            for block, deviation in zip(sums, deviations, strict=True)
+        ]

@@ -2,6 +2,7 @@
 
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.optimizers.dpsgd import DPSGDOptimizer
+from tf_lowrank_dp.optimizers.gep import GEPOptimizer
 from tf_lowrank_dp.optimizers.lsg import LSGOptimizer
 from tf_lowrank_dp.optimizers.power_sgd import DPPowerSGDOptimizer
 from tf_lowrank_dp.optimizers.rgp import RGPOptimizer
@@ -11,6 +12,7 @@ __all__ = [
     "DPOptimizer",
     "DPPowerSGDOptimizer",
     "DPSGDOptimizer",
+    "GEPOptimizer",
     "LSGOptimizer",
     "RGPOptimizer",
     "SparseDPSGDOptimizer",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -80,7 +80,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         _validate.epsilon_delta_or_noise_multiplier(
             epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier
         )
-        _check_clip(l2_norm_clip, noise_multiplier)
+        check_clip(noise_multiplier, l2_norm_clip=l2_norm_clip)
         _validate.one_of(("flat", "per_layer"), clipping=clipping)
         for part, scale in (gradient_scale or {}).items():
             _validate.positive(**{f"gradient_scale[{part!r}]": scale})
@@ -122,8 +122,18 @@ class DPOptimizer(keras.optimizers.Optimizer):
             return space
         return ScaledSpace(space, scales_of(parameters, self.gradient_scale))
 
+    def block_clips(self, num_blocks: int) -> tuple[float, ...]:
+        """Largest norm of an example's part in each block; squares add up to `l2_norm_clip^2`."""
+        return (self.l2_norm_clip / math.sqrt(num_blocks),) * num_blocks
+
     def on_start(self, parameters: Sequence[Parameter]) -> None:
         """Called before the first step of a training run."""
+
+    public_data: object = None
+    """Public examples of an algorithm that uses some; other ones need another training run."""
+
+    public_gradients: Callable[..., list] | None = None
+    """Differentiates public examples; `training` sets it before each run."""
 
     on_build = staticmethod(lambda optimizer: None)
     """Called with an optimizer that was built; `training` finds loaded models with it."""
@@ -212,17 +222,23 @@ _NOT_PRIVATE = (
 )
 
 
-def _check_clip(l2_norm_clip, noise_multiplier) -> None:
-    _validate.positive_or_infinite(l2_norm_clip=l2_norm_clip)
-    if l2_norm_clip < _LEAST_CLIP:
+def check_clip(noise_multiplier, **named) -> None:
+    """Checks one clip norm, given by its name: positive, and finite where there is noise.
+
+    Raises:
+        ValueError: it is not.
+    """
+    clip = _validate.positive_or_infinite(**named)
+    [name] = named
+    if clip < _LEAST_CLIP:
         raise ValueError(
-            f"Expected l2_norm_clip of at least {_LEAST_CLIP}. Received: {l2_norm_clip}. Squares "
+            f"Expected {name} of at least {_LEAST_CLIP}. Received: {clip}. Squares "
             "of such small norms vanish in float32, so they could not be clipped. Scale the loss."
         )
-    if math.isinf(l2_norm_clip) and noise_multiplier != 0:
+    if math.isinf(clip) and noise_multiplier != 0:
         raise ValueError(
-            "Expected a finite l2_norm_clip, to which the noise is scaled. Received: "
-            f"l2_norm_clip=inf with noise_multiplier={noise_multiplier}. Choose a finite clip; "
+            f"Expected a finite {name}, to which the noise is scaled. Received: "
+            f"{name}=inf with noise_multiplier={noise_multiplier}. Choose a finite clip; "
             "inf is for comparisons without privacy and requires noise_multiplier=0."
         )
 

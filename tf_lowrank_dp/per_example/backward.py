@@ -100,6 +100,8 @@ def loop(model: keras.Model, forward: Forward, batch) -> Backward:
     return _one_by_one(model, forward, batch, map_in_turn)
 
 
+# Those that record layers, whose outputs must have the example axis first.
+RECORDED = ("auto", "bookkeeping", "reweight")
 METHODS: dict[str, Callable[..., Backward]] = {
     "auto": bookkeeping,
     "bookkeeping": bookkeeping,
@@ -143,10 +145,17 @@ class _Reweighted(PerExampleGradient):
 
 def _recorded(model, forward, batch, tape):
     variables = model.trainable_variables
-    with capturing(model), Recorder(variables, tape) as recorder:
+    with capturing(model), Recorder(variables, tape, _size_of(batch)) as recorder:
         losses, outputs = forward(batch)
     check_coverage(variables, recorder.sites)
     return recorder.sites, tf.cast(losses, tf.float32), outputs
+
+
+def _size_of(batch) -> int | tf.Tensor:
+    """Number of examples, an integer where it is known."""
+    leaves = tf.nest.flatten(batch)
+    known = [leaf.shape[0] for leaf in leaves if leaf.shape[0] is not None]
+    return known[0] if known else tf.shape(leaves[0])[0]
 
 
 def _output_gradients(tape, losses, sites) -> list[list[tf.Tensor]]:

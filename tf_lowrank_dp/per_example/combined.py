@@ -8,21 +8,29 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
+from tf_lowrank_dp.per_example.tied import TiedGradient
 
 
 def combine(gradients: Sequence[PerExampleGradient]) -> PerExampleGradient:
     """The per-example gradient of a variable used at several sites: exactly their sum.
 
-    The norm of a sum is not the sum of norms, so outer products are joined along their positions
-    and everything else is added up materialised.
+    The norm of a sum is not the sum of norms, so outer products are joined along their positions,
+    lookups as well, and everything else is added up materialised.
     """
     if len(gradients) == 1:
         return gradients[0]
-    if all(isinstance(g, OuterProduct) for g in gradients):
-        return OuterProduct.joined(gradients)
-    return _Sum(gradients)
+    lookups = [g for g in gradients if isinstance(g, Lookup)]
+    products = [g for g in gradients if isinstance(g, OuterProduct)]
+    if len(lookups) + len(products) < len(gradients):
+        return _Sum(gradients)
+    if not lookups:
+        return OuterProduct.joined(products)
+    if not products:
+        return Lookup.joined(lookups)
+    return TiedGradient(Lookup.joined(lookups), OuterProduct.joined(products))
 
 
 class _Sum(PerExampleGradient):

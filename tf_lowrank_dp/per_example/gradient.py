@@ -48,6 +48,13 @@ class PerExampleGradient(abc.ABC):
     def materialize(self) -> tf.Tensor:
         """`g_b` itself, float32 `(b, *variable.shape)`."""
 
+    def factors(self) -> tuple[tf.Tensor, tf.Tensor] | None:
+        """`x (b, i)` and `d (b, o)` with `g_b = x_b d_b^T`, of the variable's shape `(i, o)`.
+
+        None where the gradients are no such products, or are formed because that is cheaper.
+        """
+        return None
+
     @abc.abstractmethod
     def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
         """`R G_b^T`, of shape `(k, i)`: the transposed gradient of RGP's left carrier.

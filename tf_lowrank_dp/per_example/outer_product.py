@@ -62,6 +62,11 @@ class OuterProduct(PerExampleGradient):
         d = tf.concat([g._d for g in gradients], axis=1)
         return cls(x, d, gradients[0]._to_variable)
 
+    @property
+    def pair(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """`X (b, t, i)` and `D (b, t, o)`."""
+        return self._x, self._d
+
     @functools.cached_property
     def _formed(self) -> Materialized | None:
         """The matrices of the examples, where that is cheaper."""
@@ -100,6 +105,11 @@ class OuterProduct(PerExampleGradient):
         if self._formed is not None:
             return self._formed.materialize()
         return self._shaped(tf.matmul(self._x, self._d, transpose_a=True))
+
+    def factors(self):
+        if self._formed is not None or self._to_variable is not None or self._x.shape[1] != 1:
+            return None
+        return self._x[:, 0], self._d[:, 0]
 
     def right(self, r, view):
         return OuterProduct(tf.matmul(self._d, r, transpose_b=True), self._x)

@@ -74,7 +74,7 @@ class Parameter:
 
     Attributes:
         variable: the Keras variable.
-        role: "kernel", "embedding" or "other".
+        role: "kernel", "embedding", "lora" (a factor of an adapter) or "other".
         view: how it is a matrix; None for vectors and scalars.
         is_output: whether it belongs to the layer that computes the model's output.
     """

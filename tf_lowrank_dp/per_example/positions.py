@@ -32,3 +32,13 @@ def broadcast_gradient(d: tf.Tensor, shape: tuple[int, ...]) -> Materialized:
     summed = [axis for axis in range(1, d.shape.rank) if aligned[axis] == 1]
     d = tf.reduce_sum(d, axis=summed) if summed else d
     return Materialized(tf.reshape(d, [-1, *shape]) if d.shape[1:] != tuple(shape) else d)
+
+
+def with_examples_of(d: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """Repeats an input that all examples share, `(1, ...)`, once for each example of `d (b, ...)`.
+
+    Layers are called on tensors without examples as well, such as the numbers of the positions.
+    """
+    if x.shape[0] != 1 or d.shape[0] == 1:
+        return x
+    return tf.broadcast_to(x, tf.concat([tf.shape(d)[:1], tf.shape(x)[1:]], 0))

@@ -85,6 +85,10 @@ class _Scaled(PerExampleGradient):
     def materialize(self):
         return self._scale * self._gradient.materialize()
 
+    def factors(self):
+        factors = self._gradient.factors()
+        return None if factors is None else (factors[0], self._scale * factors[1])
+
     def right(self, r, view):
         return _Scaled(self._gradient.right(r, view), self._scale)
 

@@ -8,9 +8,11 @@ import warnings
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp.per_example.backward import RECORDED
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
 from tf_lowrank_dp.training.probe import probe
+from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.run import check_budget, start_run
 from tf_lowrank_dp.training.state import state_of
 from tf_lowrank_dp.training.train_step import private_optimizer
@@ -91,8 +93,12 @@ def fit(
     )
     _warn_about_delta(optimizer.delta, data.sampling.num_examples)
     steps = max(0, epochs - initial_epoch) * _steps_taken(model, data)
-    probe(model, CompiledLoss(model, float(data.sampling.batch_size)), data.element_spec)
-    start_run(model, data.sampling, steps, seeded=data.seeded)
+    loss = CompiledLoss(model, float(data.sampling.batch_size))
+    probe(model, loss, data.element_spec, recorded=optimizer.gradient_method in RECORDED)
+    if optimizer.public_data is not None:
+        warn_about_overlap(optimizer.public_data.features, x)
+    spec = data.element_spec.get("y")
+    start_run(model, data.sampling, steps, seeded=data.seeded, target_spec=spec)
     callbacks = [_BudgetGuard(data), *_as_list(callbacks)]
     try:
         return keras.Model.fit(

@@ -11,12 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.layers.recorder import Recorder
+from tf_lowrank_dp.layers.registry import capturing
 
 _ROWS = 3
 _TOLERANCE = 1e-4
 
 
-def probe(model: keras.Model, forward, element_spec: dict) -> None:
+def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True) -> None:
     """Checks that each example's loss depends on this example alone.
 
     Three comparisons, each with equal random numbers in dropout and the like: other examples
@@ -27,9 +29,10 @@ def probe(model: keras.Model, forward, element_spec: dict) -> None:
         model: a built model.
         forward: takes `{"x", "y", "sample_weight"}` and returns losses `(b,)` and more.
         element_spec: nested `tf.TensorSpec` of such a batch; unknown sizes are tried as 8.
+        recorded: whether layers will be recorded; then their outputs must have the example axis.
 
     Raises:
-        UnsupportedModelError: examples are coupled, or state is changed.
+        UnsupportedModelError: examples are coupled, joined with another axis, or state is changed.
     """
     if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
         return
@@ -47,6 +50,10 @@ def probe(model: keras.Model, forward, element_spec: dict) -> None:
     if not random:  # Masks are drawn for the whole batch: its size changes them.
         by_itself, _, _ = _losses(model, forward, alone)
         _check_equal(losses[0], by_itself[0], "the size of its batch")
+    if recorded:
+        both = tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), first, other)
+        for batch in (first, both):
+            _check_first_axes(model, forward, batch)
 
 
 def _losses(model, forward, batch):
@@ -59,6 +66,18 @@ def _losses(model, forward, batch):
     changed = [v for v in updated if id(v) not in seeds]
     random = bool(scope.state_mapping.keys() & seeds)
     return losses, changed, random
+
+
+def _check_first_axes(model, forward, batch) -> None:
+    """The recorder refuses outputs whose first axis is not that of the examples.
+
+    An axis that happens to be as long as one batch is not as long as another.
+    """
+    size = tf.nest.flatten(batch)[0].shape[0]
+    tape = tf.GradientTape(watch_accessed_variables=False)
+    with tape, keras.StatelessScope(collect_losses=True), capturing(model):
+        with Recorder(model.trainable_variables, tape, size):
+            forward(batch)
 
 
 def _check_state(model, changed) -> None:

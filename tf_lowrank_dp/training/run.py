@@ -12,6 +12,7 @@ from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
+from tf_lowrank_dp.training.public_gradients import public_gradients
 from tf_lowrank_dp.training.state import Run, state_of
 from tf_lowrank_dp.training.train_step import private_optimizer
 
@@ -25,6 +26,7 @@ def start_run(
     *,
     seeded: bool = False,
     with_loss: bool = True,
+    target_spec=None,
 ) -> Run:
     """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
 
@@ -37,6 +39,7 @@ def start_run(
         steps: number of steps planned, used if the noise is still to be calibrated.
         seeded: whether the sampler follows a given seed.
         with_loss: whether the compiled loss is used (`fit`) or the caller's (custom loops).
+        target_spec: `tf.TensorSpec` of a batch of targets, the form of random public labels.
 
     Returns:
         The run, also kept on the model.
@@ -45,15 +48,18 @@ def start_run(
     tf.config.experimental.enable_tensor_float_32_execution(False)
     state, optimizer = state_of(model), private_optimizer(model)
     adopt_ledger(model)
+    parameters = describe_parameters(model)
+    optimizer.on_start(parameters)
     run = state.run
     if run is not None and _continues(run, optimizer, model, sampling, seeded, with_loss):
         run.engine.noise.rekey()
         return run
     noise_multiplier, allowed = _noise_multiplier(optimizer, sampling, steps, state)
-    parameters = describe_parameters(model)
-    optimizer.on_start(parameters)
+    optimizer.public_gradients = public_gradients(model, state.microbatch_size, target_spec)
     space = optimizer.scaled_release_space(parameters, _public_randomness(optimizer.seed).normal)
-    mechanism = GaussianMechanism(optimizer.l2_norm_clip, noise_multiplier, len(space.shapes))
+    num_blocks = len(space.shapes)
+    clips = optimizer.block_clips(num_blocks)
+    mechanism = GaussianMechanism(optimizer.l2_norm_clip, noise_multiplier, num_blocks, clips)
     entry = LedgerEntry(
         sampling=sampling,
         noise_multiplier=mechanism.event.noise_multiplier,
@@ -182,7 +188,8 @@ def _noise_multiplier(optimizer, sampling, steps, state) -> tuple[float, int | N
 
 def _settings(optimizer) -> dict:
     """All arguments of a private optimizer but the inner optimizer, which may change at will."""
-    return {key: value for key, value in optimizer.get_config().items() if key != "optimizer"}
+    config = {key: value for key, value in optimizer.get_config().items() if key != "optimizer"}
+    return {**config, "public_data": optimizer.public_data}
 
 
 def _public_randomness(seed: int | None) -> NoiseGenerator:

@@ -1,0 +1,29 @@
+"""What a row of the contract list is."""
+
+import dataclasses
+from collections.abc import Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCase:
+    """One layer with its options.
+
+    Attributes:
+        name: of the row.
+        make: gives a function from inputs to outputs that calls the layer under test.
+        shape: of the inputs, without the example axis.
+        kind: of the inputs, "float" or "ids".
+        fallback: whether the layer is expected to need the fallback.
+        xla: whether the row works under XLA.
+    """
+
+    name: str
+    make: Callable
+    shape: tuple
+    kind: str = "float"
+    fallback: bool = False
+    xla: bool = True
+
+
+def simple(layer_class, *args, **kwargs):
+    return lambda: layer_class(*args, **kwargs)

@@ -1,0 +1,79 @@
+"""Outputs whose first axis is not that of the examples are refused, however long it is."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.per_example.backward import bookkeeping
+from tf_lowrank_dp.training.probe import probe
+
+L = keras.layers
+LENGTH = 3  # as long as one of the probe's batches
+
+
+class Positions(L.Layer):
+    """Looks up the numbers of the positions, without an axis for the examples."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = L.Embedding(LENGTH, 2, name="table")
+
+    def build(self, shape):
+        self.table.build((LENGTH,))
+
+    def call(self, x):
+        return x + self.table(keras.ops.arange(LENGTH))
+
+
+class Joined(L.Layer):
+    """Joins examples and positions before a Dense layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = L.Dense(2, name="dense")
+
+    def build(self, shape):
+        self.dense.build((None, 2))
+
+    def call(self, x):
+        rows = self.dense(keras.ops.reshape(x, (-1, 2)))
+        return keras.ops.reshape(rows, (-1, LENGTH, 2))
+
+
+def model_of(layer):
+    return keras.Sequential([keras.Input((LENGTH, 2)), layer, L.Flatten(), L.Dense(1)])
+
+
+def forward_of(model):
+    return lambda batch: (tf.reduce_sum(tf.square(model(batch["x"])), -1), ())
+
+
+@pytest.mark.parametrize("layer_class", [Positions, Joined])
+@pytest.mark.parametrize("size", [2, 5])
+def test_the_recorder_refuses_another_first_axis(layer_class, size):
+    model = model_of(layer_class())
+    with pytest.raises(tfdp.UnsupportedModelError, match="first axis of the output of layer"):
+        bookkeeping(model, forward_of(model), {"x": tf.ones((size, LENGTH, 2))})
+
+
+@pytest.mark.parametrize("layer_class", [Positions, Joined])
+def test_the_probe_refuses_it_even_if_one_batch_is_as_long(layer_class):
+    model = model_of(layer_class())
+    spec = {"x": tf.TensorSpec((None, LENGTH, 2))}
+    with pytest.raises(tfdp.UnsupportedModelError, match="first axis of the output of layer"):
+        probe(model, forward_of(model), spec)
+    probe(model, forward_of(model), spec, recorded=False)
+
+
+def test_fit_refuses_it_before_the_first_step():
+    model = tfdp.make_private(model_of(Positions()))
+    model.compile(
+        tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3),
+        loss="mse",
+    )
+    x = np.ones((12, LENGTH, 2), "float32")
+    with pytest.raises(tfdp.UnsupportedModelError, match="first axis of the output of layer"):
+        model.fit(x, np.ones((12, 1)), batch_size=LENGTH, verbose=0)
+    assert tfdp.privacy_spent(model) == 0.0

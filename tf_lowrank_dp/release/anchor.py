@@ -1,0 +1,150 @@
+"""GEP's release: coordinates in a subspace of public gradients, and what is left of the gradient.
+
+Yu, Zhang, Chen and Liu, "Do not Let Privacy Overbill Utility" (ICLR 2021), Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tf_lowrank_dp.per_example.parameter import Parameter
+from tf_lowrank_dp.release.anchor_groups import size_of
+from tf_lowrank_dp.release.coefficient_basis import CoefficientBasis, is_cheaper
+from tf_lowrank_dp.release.held_basis import Anchor, HeldBasis
+from tf_lowrank_dp.release.space import Normal, ReleaseSpace
+
+Basis = HeldBasis | CoefficientBasis
+
+
+class AnchorSpace(ReleaseSpace):
+    """Releases the embedding `w_b = B g_b` and the residual `r_b = g_b - B^T w_b`.
+
+    The rows of `B` are orthonormal, for each group of variables, and near the leading singular
+    vectors of the anchors: per-example gradients of public examples.  Two blocks, one joint norm
+    each: the embeddings of all groups, and the residuals of all groups.  The lift is
+    `B^T w + r`, for exact `w`, `r` the gradient itself (GEP, Algorithm 1).  Without the residual
+    there is one block and the lift is a projection (B-GEP).
+
+    For two parameters and `B = [[1, 0]]` a gradient `(3, 4)` has the embedding `3` and the
+    residual `(0, 4)`.
+
+    Formal guarantees:
+
+    * the basis is chosen from public gradients and random numbers alone: `refresh` takes nothing
+      else;
+    * no rounding breaks the sensitivity of a block, however small the residual is beside the
+      gradient: see `HeldBasis` and `CoefficientBasis`, of which each group gets the cheaper one.
+
+    Args:
+        parameters: the trainable variables.
+        groups: positions of the parameters of each group; each parameter in exactly one.
+        num_bases: `k` for each group.
+        anchors: gives the public gradients at the present weights, for each parameter.
+        normal: public random numbers.
+        power_iterations: at least 1.
+        residual: whether the residual is released.
+        refresh_every: number of steps for which a basis is kept.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Parameter],
+        groups: Sequence[Sequence[int]],
+        *,
+        num_bases: Sequence[int],
+        anchors: Callable[[], list[Anchor]],
+        normal: Normal,
+        power_iterations: int = 1,
+        residual: bool = True,
+        refresh_every: int = 1,
+    ):
+        self.parameters = list(parameters)
+        self.groups = [list(group) for group in groups]
+        self.num_bases = list(num_bases)
+        self._anchors, self._normal = anchors, normal
+        self._power_iterations, self._residual = power_iterations, residual
+        self._refresh_every = refresh_every
+        self._kinds: list[type] = []
+        self._kept = self._steps = None
+        self.shapes = [[(k,) for k in self.num_bases]]
+        if residual:
+            self.shapes.append([(size_of(self.parameters, group),) for group in self.groups])
+
+    def refresh(self) -> list[Basis]:
+        """The basis of each group: new at the first step and then at every so many steps."""
+        if self._refresh_every == 1:
+            return self._new_bases()
+        if self._kept is None:
+            self._make_room()
+
+        def renew():
+            new = [basis.tensors for basis in self._new_bases()]
+            tf.nest.map_structure(lambda kept, value: kept.assign(value), self._kept, new)
+            return tf.constant(True)
+
+        due = tf.equal(self._steps % self._refresh_every, 0)
+        with tf.control_dependencies([tf.cond(due, renew, lambda: tf.constant(False))]):
+            tensors = tf.nest.map_structure(tf.identity, self._kept)
+            self._steps.assign_add(1)
+        return [kind(kept) for kind, kept in zip(self._kinds, tensors, strict=True)]
+
+    def project(self, gradients, subspace: list[Basis]):
+        pairs = [
+            basis.project([gradients[index] for index in group])
+            for group, basis in zip(self.groups, subspace, strict=True)
+        ]
+        blocks = [[embedding for embedding, _ in pairs]]
+        return [*blocks, [residual for _, residual in pairs]] if self._residual else blocks
+
+    def lift(self, released, subspace: list[Basis]):
+        lifted = {}
+        for number, (group, basis) in enumerate(zip(self.groups, subspace, strict=True)):
+            flat = basis.lift(released[0][number])
+            if self._residual:
+                flat += released[1][number]
+            shapes = [self.parameters[index].shape for index in group]
+            parts = tf.split(flat, [math.prod(shape) for shape in shapes])
+            for index, part, shape in zip(group, parts, shapes, strict=True):
+                lifted[index] = tf.reshape(part, shape)
+        return [lifted[index] for index in range(len(self.parameters))]
+
+    def _new_bases(self) -> list[Basis]:
+        anchors = self._anchors()
+        found = []
+        for group, size in zip(self.groups, self.num_bases, strict=True):
+            own = _finite([anchors[index] for index in group])
+            kind = CoefficientBasis if is_cheaper(own, size) else HeldBasis
+            found.append(kind.find(own, size, self._normal, self._power_iterations))
+        self._kinds = [type(basis) for basis in found]
+        return found
+
+    def _make_room(self) -> None:
+        """Variables for the bases between refreshes; shapes come from a trace that is not run."""
+        trace = tf.function(
+            lambda: [basis.tensors for basis in self._new_bases()], autograph=False
+        ).get_concrete_function()
+        with tf.init_scope():
+            self._kept = tf.nest.map_structure(
+                lambda t: tf.Variable(tf.zeros(t.shape, t.dtype), trainable=False),
+                trace.structured_outputs,
+            )
+            self._steps = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+
+def _finite(anchors: list[Anchor]) -> list[Anchor]:
+    """The anchors, with zeros for examples whose gradients are not finite."""
+    rows = [
+        tf.reduce_all(tf.math.is_finite(tensor), axis=list(range(1, tensor.shape.rank)))
+        for anchor in anchors
+        for tensor in anchor
+    ]
+    finite = tf.reduce_all(tf.stack(rows), axis=0)
+
+    def cleaned(tensor: tf.Tensor) -> tf.Tensor:
+        mask = tf.reshape(finite, [-1] + [1] * (tensor.shape.rank - 1))
+        return tf.where(mask, tensor, 0.0)
+
+    return [tuple(cleaned(tensor) for tensor in anchor) for anchor in anchors]

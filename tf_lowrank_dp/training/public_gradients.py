@@ -1,0 +1,100 @@
+"""Per-example gradients of public examples, at the present weights of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp.per_example.backward import bookkeeping
+from tf_lowrank_dp.training.compiled_loss import CompiledLoss
+
+
+def public_gradients(
+    model: keras.Model, microbatch_size: int | None = None, target_spec=None
+) -> Callable[..., list[tuple[tf.Tensor, ...]]]:
+    """A function that differentiates the compiled loss of each public example.
+
+    It knows the model and what it is called with: no private example.
+
+    Args:
+        model: private and compiled with a loss.
+        microbatch_size: largest number of examples differentiated at once; None for all.
+        target_spec: `tf.TensorSpec` of the private targets, whose form random classes take; None
+            for integers `(m,)`.
+
+    Returns:
+        `(features, labels, num_classes=None)` to, for each trainable variable, its gradients
+        `(m, *shape)`, or their factors `(m, i)` and `(m, o)` (`PerExampleGradient.factors`).
+        With `num_classes` the labels are classes `(m,)`, otherwise what the loss takes.
+
+    Raises:
+        UnsupportedModelError: when called, if the model has no loss.
+    """
+
+    def gradients(features, labels, num_classes: int | None = None):
+        if num_classes is not None:
+            labels = as_targets(labels, num_classes, target_spec)
+        size = int(tf.nest.flatten(features)[0].shape[0])
+        loss = CompiledLoss(model, float(size))
+
+        def part(batch) -> list[tuple[tf.Tensor, ...]]:
+            rows = tf.nest.flatten(batch)[0].shape[0]
+            found = bookkeeping(model, loss, batch).gradients
+            anchors = [gradient.factors() or (gradient.materialize(),) for gradient in found]
+            return tf.nest.map_structure(
+                lambda t: tf.ensure_shape(t, [rows, *t.shape[1:]]), anchors
+            )
+
+        batch = {"x": features, "y": labels}
+        if microbatch_size is None or size <= microbatch_size:
+            return part(batch)
+        return _in_parts(part, batch, size, microbatch_size)
+
+    return gradients
+
+
+def as_targets(classes: tf.Tensor, num_classes: int, spec=None) -> tf.Tensor:
+    """Integer classes `(m,)` in the form of the private targets.
+
+    Args:
+        classes: int32 `(m,)`.
+        num_classes: number of classes.
+        spec: `tf.TensorSpec` of a batch of targets: `(None,)`, `(None, 1)`, or one-hot
+            `(None, num_classes)`; None for `(None,)`.
+
+    Raises:
+        ValueError: the targets have another form.
+    """
+    if spec is None:
+        return classes
+    shape = tuple(spec.shape[1:]) if isinstance(spec, tf.TensorSpec) else None
+    if shape == ():
+        return tf.cast(classes, spec.dtype)
+    if shape == (1,):
+        return tf.cast(classes[:, None], spec.dtype)
+    if shape == (num_classes,):
+        return tf.one_hot(classes, num_classes, dtype=spec.dtype)
+    raise ValueError(
+        f"Expected targets of shape (batch,), (batch, 1) or (batch, {num_classes}) for random "
+        f"labels of {num_classes} classes. Received: {spec}. Pass public_labels as arrays."
+    )
+
+
+def _in_parts(part: Callable, batch, size: int, microbatch_size: int):
+    whole = size // microbatch_size * microbatch_size
+    heads = tf.nest.map_structure(
+        lambda t: tf.reshape(t[:whole], [-1, microbatch_size, *t.shape[1:]]), batch
+    )
+    one = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape[1:], t.dtype), heads)
+    trace = tf.function(part, autograph=False).get_concrete_function(one)
+    signature = tf.nest.map_structure(
+        lambda t: tf.TensorSpec(t.shape, t.dtype), trace.structured_outputs
+    )
+    stacked = tf.map_fn(part, heads, parallel_iterations=1, fn_output_signature=signature)
+    found = tf.nest.map_structure(lambda t: tf.reshape(t, [whole, *t.shape[2:]]), stacked)
+    if whole == size:
+        return found
+    rest = part(tf.nest.map_structure(lambda t: t[whole:], batch))
+    return tf.nest.map_structure(lambda *pair: tf.concat(pair, axis=0), found, rest)
