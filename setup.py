@@ -18,7 +18,14 @@ EXAMPLES = [
     "scikit-learn>=1.5",
     "matplotlib>=3.8",
 ]
-TEST = ["pytest>=8", "hypothesis>=6.100", "scikit-learn>=1.5", "scipy>=1.11", "matplotlib>=3.8"]
+TEST = [
+    "pytest>=8",
+    "pytest-xdist>=3.5",
+    "hypothesis>=6.100",
+    "scikit-learn>=1.5",
+    "scipy>=1.11",
+    "matplotlib>=3.8",
+]
 BENCHMARKS = ["tensorflow-datasets>=4.9.9", "rich>=13", "matplotlib>=3.8"]
 
 setup(

@@ -65,6 +65,9 @@ class KernelGradient(PerExampleGradient):
         if geometry.groups == 1 and t is not None and inputs * outputs > t * (inputs + outputs):
             patches = tf.concat(shifted, axis=-1)
             return OuterProduct(patches, d, lambda m: reshape_last(m, 2, geometry.shape))
+        if self._x.shape[-1] == 1 == geometry.groups:  # patches of one channel are small
+            products = tf.matmul(tf.stack([s[..., 0] for s in shifted], axis=1), d)
+            return Materialized(tf.reshape(products, [-1, *geometry.shape]))
         if geometry.groups == 1:
             products = [tf.matmul(s, d, transpose_a=True) for s in shifted]
         else:
