@@ -192,7 +192,7 @@ def test_adding_or_removing_a_record_moves_the_release_by_at_most_the_clip(
     removed = seed % size
     present = tf.ones([size]), tf.one_hot(removed, size, 0.0, 1.0)
     everyone, neighbour = (
-        [added(block, clip_factors(block, p, mechanism.block_clip)) for block in blocks]
+        [added(block, clip_factors(block, p, mechanism.block_clips[0])) for block in blocks]
         for p in present
     )
     norms = np.sqrt(sum(np.sum(block**2, axis=1) for block in everyone))

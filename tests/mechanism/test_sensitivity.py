@@ -78,7 +78,9 @@ def test_blocks_together_contribute_at_most_the_clip(make_records, fills, seed, 
     records = [make_records(kind, list(column), seed) for kind, column in columns]
     mechanism = GaussianMechanism(clip, 0.0, num_blocks=len(KINDS))
     norms = [
-        contributions([r], clip_factors([r.lazy()], tf.ones([len(fills)]), mechanism.block_clip))
+        contributions(
+            [r], clip_factors([r.lazy()], tf.ones([len(fills)]), mechanism.block_clips[0])
+        )
         for r in records
     ]
     assert np.all(np.sqrt(sum(norm**2 for norm in norms)) <= clip * SLACK)

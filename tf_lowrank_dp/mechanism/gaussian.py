@@ -64,11 +64,6 @@ class GaussianMechanism:
         return dp_accounting.GaussianDpEvent(self.noise_multiplier)
 
     @property
-    def block_clip(self) -> float:
-        """The largest norm of one example in one block, where all blocks have the same."""
-        return self.l2_norm_clip / math.sqrt(self.num_blocks)
-
-    @property
     def deviations(self) -> tuple[float, ...]:
         """Standard deviation of the noise of each block."""
         if len(set(self.block_clips)) == 1:

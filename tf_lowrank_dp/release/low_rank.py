@@ -44,6 +44,8 @@ class LowRankSpace(PerVariableSpace):
         carriers: "both", "left" or "right".
     """
 
+    carriers_class = Carriers
+
     def __init__(
         self,
         parameters: Sequence[Parameter],
@@ -76,8 +78,6 @@ class LowRankSpace(PerVariableSpace):
                 for index, *tensors in zip(indexes, *parts, strict=True)
             )
         return found
-
-    carriers_class = Carriers
 
     def _parts(self, indexes: list[int]) -> list[tf.Tensor]:
         """Fields of the carriers of `j` matrices of one shape: `L (j, m, k)` and `R (j, k, n)`."""

@@ -40,8 +40,12 @@ def important_rows(matrix: tf.Tensor, view: MatrixView, sparsity: float) -> tf.T
     repeats = view.rows // view.input_units
     importance = tf.reduce_sum(tf.abs(matrix), -1)
     importance = reshape_last(importance, 1, (repeats, view.input_units))
-    kept = largest(tf.reduce_sum(importance, -2), sparsity)
-    return tf.concat([kept] * repeats, axis=-1)
+    return rows_of_units(largest(tf.reduce_sum(importance, -2), sparsity), view)
+
+
+def rows_of_units(units: tf.Tensor, view: MatrixView) -> tf.Tensor:
+    """What is given for each input unit, `(..., units)`, for each row, `(..., m)`."""
+    return tf.concat([units] * (view.rows // view.input_units), axis=-1)
 
 
 def important_columns(matrix: tf.Tensor, sparsity: float) -> tf.Tensor:

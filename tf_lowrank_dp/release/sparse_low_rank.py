@@ -8,7 +8,12 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tf_lowrank_dp.release.low_rank import Carriers, LowRankSpace
-from tf_lowrank_dp.release.masks import important_columns, important_rows, largest
+from tf_lowrank_dp.release.masks import (
+    important_columns,
+    important_rows,
+    largest,
+    rows_of_units,
+)
 
 MASKS_FROM = ("weights", "carriers", "random")
 
@@ -58,7 +63,7 @@ class SparseLowRankSpace(LowRankSpace):
             j = len(indexes)
             scores = self._normal([(j, view.input_units), (j, view.columns)])
             units, columns = (largest(score, self._sparsity) for score in scores)
-            rows = tf.concat([units] * (view.rows // view.input_units), axis=-1)
+            rows = rows_of_units(units, view)
         else:
             of_rows, of_columns = left, right
             if self._masks_from == "weights":
