@@ -11,12 +11,13 @@ from tf_lowrank_dp.per_example.materialized import Materialized
 
 def positions(tensor: tf.Tensor) -> tf.Tensor:
     """Joins the axes between the first and the last: `(b, ..., f)` to `(b, t, f)`."""
-    between = tensor.shape[1:-1]
-    if between.is_fully_defined():
-        t = math.prod(between)
-    else:
-        t = tf.reduce_prod(tf.shape(tensor)[1:-1])
-    return tf.reshape(tensor, [tf.shape(tensor)[0], t, tensor.shape[-1]])
+    if tensor.shape.rank == 3:
+        return tensor
+    each = tensor.shape[1:]
+    if each.is_fully_defined() and math.prod(each):  # one constant shape: traced many times
+        return tf.reshape(tensor, [-1, math.prod(each[:-1]), each[-1]])
+    dynamic = tf.shape(tensor)
+    return tf.reshape(tensor, [dynamic[0], tf.reduce_prod(dynamic[1:-1]), each[-1]])
 
 
 def broadcast_gradient(d: tf.Tensor, shape: tuple[int, ...]) -> Materialized:
