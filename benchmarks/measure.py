@@ -84,13 +84,13 @@ def start_training(spec: Spec) -> Start:
     """Takes the first steps in this process, which must be a fresh one."""
     _step(Spec("mlp", batch=2, optimizer=PLAIN, jit=spec.jit))()  # starts the runtime
     workload = build_workload(spec)
-    _reset_peak()
-    baseline = _peak_mib()
+    reset_peak()
+    baseline = peak_mib()
     step = build_step(workload, spec)
     first_call_s = step()
     for _ in range(WARM_UP_STEPS):
         step()
-    peak = _peak_mib()
+    peak = peak_mib()
     return Start(step.prepare_s, first_call_s, peak - baseline, peak)
 
 
@@ -138,7 +138,7 @@ def _timed_pair(plain: Step, private: Step, calls: int, swap: bool) -> tuple[flo
     return (second, first) if swap else (first, second)
 
 
-def _reset_peak() -> None:
+def reset_peak() -> None:
     """Makes the kernel forget the highest resident size so far, where it can (Linux)."""
     try:
         with open("/proc/self/clear_refs", "w") as file:
@@ -147,7 +147,7 @@ def _reset_peak() -> None:
         pass
 
 
-def _peak_mib() -> float:
+def peak_mib() -> float:
     """Returns the highest resident size since the start or the last reset.
 
     On Linux from `VmHWM`: `ru_maxrss` cannot be reset, and a child starts with its parent's.

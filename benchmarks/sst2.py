@@ -29,7 +29,6 @@ import tensorflow as tf
 from benchmarks.report import environment
 
 LONGEST = 66  # word pieces of the longest sentence, [CLS] and [SEP] included
-FROZEN = ("token_embedding", "position_embedding", "segment_embedding")
 HEAD_KERNEL = "logits/kernel"
 
 
@@ -78,7 +77,7 @@ METHODS = _methods()
 
 
 class Split(NamedTuple):
-    """Word pieces `(n, LONGEST)` with zeros after each sentence, and labels `(n,)`."""
+    """Word pieces `(n, t)` with zeros after each sentence, and labels `(n,)`."""
 
     tokens: np.ndarray
     labels: np.ndarray
@@ -89,6 +88,18 @@ class Data(NamedTuple):
 
     train: Split
     validation: Split
+
+
+class Features(NamedTuple):
+    """What the frozen layers make of a split.
+
+    Attributes:
+        inputs: of the trained layers: `features (n, t, width)`, `padding_mask (n, t)`.
+        labels: `(n,)`.
+    """
+
+    inputs: dict[str, np.ndarray]
+    labels: np.ndarray
 
 
 def weights_dir(given: str | None) -> str:
@@ -157,54 +168,76 @@ def truncated(tokens: np.ndarray, length: int) -> np.ndarray:
     return kept
 
 
-def model_inputs(tokens: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns what the encoder takes."""
+def load_encoder(weights: str) -> keras.Model:
+    """Returns the pretrained encoder, without dropout."""
+    import keras_hub
+
+    return keras_hub.models.BertBackbone.from_preset(weights, dropout=0.0)
+
+
+def _transformer_layers(encoder: keras.Model) -> list[keras.Layer]:
+    return [layer for layer in encoder.layers if layer.name.startswith("transformer_layer")]
+
+
+def frozen_features(
+    encoder: keras.Model, trained_layers: int, split: Split, batch_size: int = 256
+) -> Features:
+    """Runs the embeddings and all but the last `trained_layers` layers, once for all runs."""
+    layers = _transformer_layers(encoder)
+    first = len(layers) - trained_layers
+    last_frozen = layers[first - 1] if first else encoder.get_layer("embeddings_dropout")
+    frozen = keras.Model(encoder.input, last_frozen.output)
+    run = tf.function(lambda tokens: frozen(_encoder_inputs(tokens), training=False))
+    chunks = [
+        run(tf.constant(split.tokens[start : start + batch_size])).numpy()
+        for start in range(0, len(split.tokens), batch_size)
+    ]
+    inputs = {"features": np.concatenate(chunks), "padding_mask": split.tokens != 0}
+    return Features(inputs, split.labels)
+
+
+def _encoder_inputs(tokens: tf.Tensor) -> dict[str, tf.Tensor]:
     return {
         "token_ids": tokens,
-        "segment_ids": np.zeros_like(tokens),
-        "padding_mask": tokens != 0,
+        "segment_ids": tf.zeros_like(tokens),
+        "padding_mask": tf.cast(tokens != 0, tf.int32),
     }
 
 
-def build_model(weights: str, head_factor: float) -> keras.Model:
-    """Returns the pretrained encoder with a fresh dense layer on the mean of its token vectors.
+def build_model(weights: str, trained_layers: int, head_factor: float) -> keras.Model:
+    """Returns the last layers of the encoder with a fresh dense layer on the mean token vector.
 
     The mean is multiplied by `head_factor`. With Adam, this multiplies the learning rate of the
     head, which starts from zeros and has few steps; `gradient_scale` undoes it for the clip norm.
-
-    The embeddings are frozen: they are 11.9 of 22.7 million parameters, and most are of
-    words that no sentence of a batch holds, but all of them would receive noise. There is no
-    dropout.
     """
-    import keras_hub
-
-    encoder = keras_hub.models.BertBackbone.from_preset(weights, dropout=0.0)
-    for name in FROZEN:
-        encoder.get_layer(name).trainable = False
-    mean = keras.layers.GlobalAveragePooling1D(name="mean_pooling")(
-        encoder.output["sequence_output"],
-        mask=keras.ops.cast(encoder.input["padding_mask"], "bool"),
-    )
+    encoder = load_encoder(weights)
+    features = keras.Input((None, encoder.hidden_dim), name="features")
+    mask = keras.Input((None,), dtype="bool", name="padding_mask")
+    x = features
+    for layer in _transformer_layers(encoder)[-trained_layers:]:
+        x = layer(x, padding_mask=mask)
+    mean = keras.layers.GlobalAveragePooling1D(name="mean_pooling")(x, mask=mask)
     scaled = keras.layers.Rescaling(head_factor)(mean)
     head = keras.layers.Dense(2, kernel_initializer="zeros", name="logits")
-    return keras.Model(encoder.input, head(scaled))
+    return keras.Model({"features": features, "padding_mask": mask}, head(scaled))
 
 
-def evaluate(model: keras.Model, split: Split, batch_size: int = 64) -> tuple[float, float]:
+def evaluate(model: keras.Model, split: Features, batch_size: int = 64) -> tuple[float, float]:
     """Returns accuracy and mean loss on whole sentences, sorted by length to spare padding."""
+    width = split.inputs["features"].shape[-1]
     signature = {
-        "token_ids": tf.TensorSpec((None, None), tf.int32),
-        "segment_ids": tf.TensorSpec((None, None), tf.int32),
+        "features": tf.TensorSpec((None, None, width), tf.float32),
         "padding_mask": tf.TensorSpec((None, None), tf.bool),
     }
     predict = tf.function(lambda x: model(x, training=False), input_signature=[signature])
-    lengths = np.count_nonzero(split.tokens, axis=1)
+    lengths = np.count_nonzero(split.inputs["padding_mask"], axis=1)
     order = np.argsort(lengths, kind="stable")
     logits = []
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
-        batch = model_inputs(split.tokens[rows, : lengths[rows].max()])
-        logits.append(predict(tf.nest.map_structure(tf.constant, batch)))
+        longest = lengths[rows].max()
+        batch = {name: tf.constant(x[rows, :longest]) for name, x in split.inputs.items()}
+        logits.append(predict(batch))
     logits, labels = tf.concat(logits, 0), split.labels[order]
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     correct = np.argmax(logits, axis=1) == labels
@@ -213,7 +246,8 @@ def evaluate(model: keras.Model, split: Split, batch_size: int = 64) -> tuple[fl
 
 def train(
     args: argparse.Namespace,
-    data: Data,
+    train_split: Features,
+    validation: Features,
     method: Method,
     learning_rate: float,
     seed: int,
@@ -223,20 +257,19 @@ def train(
     keras.backend.clear_session()
     gc.collect()
     keras.utils.set_random_seed(seed)
-    model = build_model(weights_dir(args.weights), args.head_factor)
+    model = build_model(weights_dir(args.weights), args.trained_layers, args.head_factor)
     inner = keras.optimizers.Adam(
         keras.optimizers.schedules.PolynomialDecay(learning_rate, args.steps, 0.0)
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    x, y = truncated(data.train.tokens, args.sequence_length), data.train.labels
+    x, y = train_split
     record: dict[str, Any] = {"num_examples": len(y), "epsilon": None}
     start = time.perf_counter()
     if method.optimizer is None:
         model.compile(inner, loss, jit_compile=args.jit)
         rows = _epochs_of_rows(len(y), args.batch_size * args.steps, seed)
-        history = model.fit(
-            model_inputs(x[rows]), y[rows], batch_size=args.batch_size, shuffle=False, verbose=0
-        )
+        x = {name: values[rows] for name, values in x.items()}
+        history = model.fit(x, y[rows], batch_size=args.batch_size, shuffle=False, verbose=0)
     else:
         import tf_lowrank_dp as tfdp
 
@@ -254,16 +287,14 @@ def train(
             **privacy,
         )
         model.compile(optimizer, loss, jit_compile=args.jit)
-        sampler = tfdp.PoissonSampler(
-            model_inputs(x), y, batch_size=args.batch_size, steps=args.steps
-        )
+        sampler = tfdp.PoissonSampler(x, y, batch_size=args.batch_size, steps=args.steps)
         history = model.fit(sampler, verbose=0)
         if method.private:
             record["epsilon"] = tfdp.privacy_spent(model)
             record["noise_multiplier"] = noise_multiplier
     record["fit_s"] = time.perf_counter() - start
     record["train_loss"] = history.history["loss"][-1]
-    record["accuracy"], record["loss"] = evaluate(model, data.validation)
+    record["accuracy"], record["loss"] = evaluate(model, validation)
     record["wall_s"] = time.perf_counter() - start
     return record
 
@@ -288,7 +319,7 @@ class Runs:
         self.records: list[dict[str, Any]] = (
             json.loads(args.json.read_text())["runs"] if recorded else []
         )
-        self._data: Data | None = None
+        self._splits: tuple[Features, Features] | None = None
         self._noise_multiplier: float | None = None
 
     def get(self, name: str, learning_rate: float, seed: int) -> dict[str, Any]:
@@ -297,13 +328,13 @@ class Runs:
         for record in self.records:
             if record["settings"] == settings:
                 return record
-        if self._data is None:
-            self._data = self._load()
+        if self._splits is None:
+            self._splits = self._load()
         method = METHODS[name]
         if method.private and self._noise_multiplier is None:
             self._noise_multiplier = self._calibrated()
         found = train(
-            self.args, self._data, method, learning_rate, seed, self._noise_multiplier or 0.0
+            self.args, *self._splits, method, learning_rate, seed, self._noise_multiplier or 0.0
         )
         record = {"settings": settings, **found}
         self.records.append(record)
@@ -329,16 +360,23 @@ class Runs:
             "steps": args.steps,
             "train_examples": args.train_examples,
             "sequence_length": args.sequence_length,
+            "trained_layers": args.trained_layers,
             "head_factor": args.head_factor,
             "l2_norm_clip": args.l2_norm_clip if method.private else None,
             "epsilon": args.epsilon if method.private else None,
             "delta": args.delta if method.private else None,
         }
 
-    def _load(self) -> Data:
-        data = load_data(self.args)
-        count = self.args.train_examples
-        return Data(Split(data.train.tokens[:count], data.train.labels[:count]), data.validation)
+    def _load(self) -> tuple[Features, Features]:
+        args = self.args
+        data = load_data(args)
+        tokens = truncated(data.train.tokens[: args.train_examples], args.sequence_length)
+        train_split = Split(tokens, data.train.labels[: args.train_examples])
+        encoder = load_encoder(weights_dir(args.weights))
+        return (
+            frozen_features(encoder, args.trained_layers, train_split),
+            frozen_features(encoder, args.trained_layers, data.validation),
+        )
 
     def _calibrated(self) -> float:
         """The noise multiplier of all runs; calibrating once saves half a minute in each."""
@@ -348,7 +386,7 @@ class Runs:
             self.args.epsilon,
             self.args.delta,
             batch_size=self.args.batch_size,
-            num_examples=len(self._data.train.labels),
+            num_examples=len(self._splits[0].labels),
             steps=self.args.steps,
         )
 
@@ -411,6 +449,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--microbatch-size", type=int, default=None)
     parser.add_argument("--sequence-length", type=int, default=16, help="of training examples")
     parser.add_argument("--train-examples", type=int, help="sample from the first ones only")
+    parser.add_argument("--trained-layers", type=int, default=2, help="the last ones of six")
     parser.add_argument(
         "--head-factor", type=float, default=300.0, help="learning rate of the head over the rest's"
     )

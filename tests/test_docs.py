@@ -13,7 +13,10 @@ DOCUMENTS = [
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "SECURITY.md",
     "docs/design.md",
+    "docs/threat_model.md",
+    "docs/layers.md",
     *sorted(f"docs/algorithms/{path.name}" for path in (ROOT / "docs" / "algorithms").glob("*.md")),
 ]
 

@@ -36,6 +36,8 @@ ALLOWED = {
     | ALGEBRA
     | {"accounting", "sampling", "per_example.backward", "layers", "release", "mechanism"}
     | {"optimizers"},
+    # Attacks on any Keras model: they know nothing of how it was trained, and nothing imports them.
+    "auditing": BASE | ALGEBRA,
     "diagnostics": BASE
     | ALGEBRA
     | {"per_example.backward", "layers", "release", "mechanism", "optimizers", "training"},

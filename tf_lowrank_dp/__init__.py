@@ -36,6 +36,7 @@ from tf_lowrank_dp.training import (
     make_standard,
     privacy_spent,
     privacy_statement,
+    replace_batch_normalization,
 )
 
 __version__ = "0.1.0"
@@ -61,4 +62,5 @@ __all__ = [
     "make_standard",
     "privacy_spent",
     "privacy_statement",
+    "replace_batch_normalization",
 ]

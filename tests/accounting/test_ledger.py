@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import string
+import zlib
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -157,9 +158,32 @@ def test_unknown_prior_spend_is_sticky():
 
 
 def damaged(change):
+    """The text of a ledger with a change and the checksum that belongs to it."""
     content = json.loads(PrivacyLedger([LedgerEntry(POISSON, 1.0, 10)]).to_json())
+    del content["crc32"]
     change(content)
-    return json.dumps(content)
+    return json.dumps({"crc32": zlib.crc32(json.dumps(content).encode()), **content})
+
+
+def test_the_checksum_is_crc_32_of_the_rest():
+    text = damaged(lambda c: c["entries"][0].update(steps=9))
+    assert PrivacyLedger.from_json(text).num_steps == 9
+
+
+@pytest.mark.parametrize("position", range(0, 400, 7))
+def test_a_changed_character_anywhere_is_refused(position):
+    text = PrivacyLedger([LedgerEntry(POISSON, 1.0, 10)]).to_json()
+    position %= len(text)
+    changed = chr(ord(text[position]) ^ 1)
+    with pytest.raises(ValueError, match="privacy ledger"):
+        PrivacyLedger.from_json(text[:position] + changed + text[position + 1 :])
+
+
+def test_a_ledger_without_its_checksum_is_refused():
+    content = json.loads(PrivacyLedger().to_json())
+    del content["crc32"]
+    with pytest.raises(ValueError, match="checksum"):
+        PrivacyLedger.from_json(json.dumps(content))
 
 
 @pytest.mark.parametrize(

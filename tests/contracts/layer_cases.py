@@ -1,6 +1,7 @@
 """The contract list of layers: one row for each layer and option."""
 
 import keras
+from keras.src.applications.convnext import LayerScale
 
 from tests.contracts.adapter_cases import ADAPTER_CASES
 from tests.contracts.case import LayerCase as _case
@@ -21,6 +22,16 @@ class Scaled(L.Layer):
 
     def call(self, x):
         return x * keras.ops.tanh(self.scale) + keras.ops.mean(x, -1, keepdims=True)
+
+
+class OwnTable(L.Layer):
+    """A user's layer whose inputs are no floats."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(7, 4), name="table")
+
+    def call(self, ids):
+        return keras.ops.tanh(keras.ops.take(self.table, ids, axis=0))
 
 
 class Residual(L.Layer):
@@ -142,10 +153,12 @@ LAYER_CASES = [
     _case("group_norm_no_center", _simple(L.GroupNormalization, -1, center=False), (5, 6)),
     _case("group_norm_axis", _simple(L.GroupNormalization, 2, axis=1), (4, 5)),
     _case("rms_norm", _simple(L.RMSNormalization), SEQUENCE),
+    _case("layer_scale", _simple(LayerScale, 0.5, 5), SEQUENCE),
     _case("attention", _mha(), SEQUENCE),
     _case("attention_causal_value", _mha(value_dim=4, output_shape=7, use_bias=False), SEQUENCE),
     _case("grouped_query_attention", lambda: _gqa(), (6, 12)),
     _case("fallback_custom", lambda: Scaled(), SEQUENCE, fallback=True),
+    _case("fallback_ids", lambda: OwnTable(), (6,), kind="ids", fallback=True, xla=False),
     _case("fallback_composite", lambda: Residual(), SEQUENCE, fallback=True),
     _case("fallback_prelu", _simple(L.PReLU, alpha_initializer="ones"), SEQUENCE, fallback=True),
     *RECURRENT_CASES,

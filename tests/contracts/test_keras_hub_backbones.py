@@ -171,6 +171,16 @@ def test_no_layer_needs_the_fallback(family):
     assert "fallback" not in tfdp.explain(model)
 
 
+def test_a_backbone_with_adapters_equals_oracle():
+    keras.utils.set_random_seed(1)
+    backbone, outputs = bert()
+    backbone.enable_lora(2)
+    model = keras.Model(backbone.input, keras.layers.Dense(3, name="head")(outputs))
+    names = {v.name for v in model.trainable_variables if "head" not in v.path}
+    assert names == {"lora_kernel_a", "lora_kernel_b", "bias"}
+    check(model, make_batch(model), "bookkeeping", "eager", 1e-5)
+
+
 def test_a_frozen_backbone_records_its_head_only():
     keras.utils.set_random_seed(1)
     backbone, outputs = bert()

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import oracle
 from tests.contracts.checks import check, losses_of, make_batch
 from tests.contracts.layer_cases import LAYER_CASES, build_model
 from tf_lowrank_dp.layers.parameters import describe_parameters
@@ -12,6 +13,7 @@ from tf_lowrank_dp.layers.registry import captured_layers
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
+from tf_lowrank_dp.per_example.backward import METHODS
 from tf_lowrank_dp.release.identity import IdentitySpace
 
 TOLERANCE = 1e-5
@@ -105,3 +107,23 @@ def test_captured_layers_do_not_use_the_fallback(case):
     model = build_model(case)
     classes = [capture for _, capture in captured_layers(model)]
     assert any(c.__module__.endswith("fallback") for c in classes) == case.fallback
+
+
+def test_the_fallback_uses_the_weights_before_the_update_of_its_step():
+    """The layer is run once more after the backward pass, maybe after the optimizer's update."""
+    [case] = [case for case in LAYER_CASES if case.name == "fallback_composite"]
+    keras.utils.set_random_seed(7)
+    model, batch = build_model(case), make_batch(case, 3)
+    losses = losses_of(model)
+    expected = oracle.per_example_gradients(model, losses, batch)
+
+    @tf.function(autograph=False)
+    def step():
+        gradients = METHODS["bookkeeping"](model, lambda b: (losses(b), ()), batch).gradients
+        sums = [g.weighted_sum(tf.ones([3])) for g in gradients]
+        for variable, total in zip(model.trainable_variables, sums, strict=True):
+            variable.assign_sub(total)
+        return sums
+
+    for total, gradient in zip(step(), expected, strict=True):
+        assert oracle.relative_error(total, gradient.sum(0)) <= TOLERANCE

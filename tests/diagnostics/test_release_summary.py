@@ -90,6 +90,42 @@ def test_power_sgd_pays_for_all_and_keeps_less():
     assert "~" in str(summary)
 
 
+def gep(**arguments):
+    public = {"public_data": np.ones((50, 20), "float32"), "public_labels": np.ones((50, 2))}
+    clips = {"embedding_clip": 4.0, "residual_clip": 3.0, "noise_multiplier": 0.5, "num_bases": 12}
+    return tfdp.GEPOptimizer("sgd", **{**public, **clips, **arguments})
+
+
+def test_gep_pays_for_both_blocks_with_the_noise_of_each():
+    """Deviations `z sqrt(2) S1` on 12 coordinates and `z sqrt(2) S2` on 692, before and after."""
+    summary = diagnostics.release_summary(build(), gep())
+    expected = 0.25 * (2 * 16 * 12 + 2 * 9 * 692)
+    assert (summary.released, summary.is_estimate) == (12 + 692, False)
+    assert summary.release_energy == pytest.approx(expected)
+    assert summary.lifted_energy == pytest.approx(expected)
+
+
+def test_b_gep_pays_for_its_embedding_only():
+    summary = diagnostics.release_summary(build(), gep(residual=False))
+    assert summary.mechanism == "B-GEP" and summary.released == 12
+    assert summary.release_energy == summary.lifted_energy == pytest.approx(0.25 * 16 * 12)
+
+
+def test_the_scale_of_a_whole_group_multiplies_the_lifted_noise_of_both_blocks():
+    """The groups (630 and 62 weights) have 9 and 3 of the 12 directions."""
+    summary = diagnostics.release_summary(build(), gep(gradient_scale={"b/": 0.5}))
+    expected = 0.25 * (2 * 16 * (9 + 3 * 4) + 2 * 9 * (630 + 62 * 4))
+    assert summary.lifted_energy == pytest.approx(expected) and not summary.is_estimate
+    mixed = diagnostics.release_summary(build(), gep(gradient_scale={"bias": 0.5}))
+    assert mixed.is_estimate
+
+
+def test_gep_without_clips_and_noise_has_no_noise():
+    free = {"embedding_clip": float("inf"), "residual_clip": float("inf"), "noise_multiplier": 0.0}
+    summary = diagnostics.release_summary(build(), gep(**free))
+    assert summary.release_energy == summary.lifted_energy == 0.0
+
+
 class Doubled(ReleaseSpace):
     def __init__(self, parameters):
         self.shapes = [[p.shape for p in parameters]]

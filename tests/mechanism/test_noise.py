@@ -8,8 +8,9 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
+from tf_lowrank_dp.mechanism import noise
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
-from tf_lowrank_dp.mechanism.noise import NoiseGenerator
+from tf_lowrank_dp.mechanism.noise import NoiseGenerator, normals_of_bits
 
 SIZE = 200_000
 
@@ -39,6 +40,41 @@ def test_noise_is_normal():
     [values] = draw(NoiseGenerator(seed=3), (SIZE,))
     assert scipy.stats.kstest(values, "norm").pvalue > 1e-3
     assert abs(scipy.stats.kurtosis(values)) < 4 * np.sqrt(24 / SIZE)
+
+
+def test_normals_of_bits_are_box_and_mullers_with_40_bits_of_radius():
+    """In float64, for ordinary bits and for those of the far tail."""
+    generator = np.random.default_rng(0)
+    bits = generator.integers(-(2**31), 2**31, (2, 10_000))
+    bits[0, :5000] >>= generator.integers(0, 32, 5000)
+    bits[:, 0] = 0
+    u = np.abs(bits[0] + ((bits[1] & 255) + 0.5) / 256) / 2**31
+    radius, angle = np.sqrt(-2 * np.log(u)), (bits[1] >> 8) * np.pi / 2**23
+    expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    found = normals_of_bits(tf.constant(bits.astype(np.int32))).numpy()
+    np.testing.assert_allclose(found, expected, atol=2e-4)  # u near 1 has 24 bits
+    tail = np.abs(expected) > 4
+    np.testing.assert_allclose(found[tail], expected[tail], rtol=1e-5)
+    assert found[0] == pytest.approx(np.sqrt(80 * np.log(2)))
+
+
+def test_the_tail_beyond_five_deviations_is_that_of_the_normal_distribution():
+    """Where `u` is below `2^-19`, so the radius above 5.13, `u 2^19` is uniform."""
+    generator = np.random.default_rng(1)
+    bits = generator.integers(-(2**31), 2**31, (2, 100_000))
+    bits[0] = generator.integers(-(2**12), 2**12, 100_000)
+    cos, sin = np.split(normals_of_bits(tf.constant(bits.astype(np.int32))).numpy(), 2)
+    u = np.exp(-(cos.astype(np.float64) ** 2 + sin.astype(np.float64) ** 2) / 2) * 2**19
+    assert scipy.stats.kstest(u, "uniform").pvalue > 1e-3
+    assert np.max(np.hypot(cos, sin)) > 6.5
+
+
+def test_numbers_drawn_in_several_parts_are_all_different(monkeypatch):
+    monkeypatch.setattr(noise, "_AT_ONCE", 100)
+    draws = draw(NoiseGenerator(seed=11), (60,), (30,), (50,), (7, 40), (), (99,))
+    assert [d.shape for d in draws] == [(60,), (30,), (50,), (7, 40), (), (99,)]
+    everything = np.concatenate([d.ravel() for d in draws])
+    assert len(np.unique(everything)) == len(everything)
 
 
 def test_noise_of_variables_and_of_steps_is_independent():

@@ -28,6 +28,10 @@ AXES = {
     "einsum_interleaved": {"einsum": ((1,), (0, 2))},
     "einsum_reversed": {"einsum": ((1, 2), (0,))},
     "attention": ATTENTION,
+    "attention_causal_value": ATTENTION,
+    "lora_einsum_heads": {"lora_kernel_a": HEADS},
+    "lora_einsum_kernel_order": {"lora": ((1,), (0,))},
+    "lora_attention": {"query/lora_kernel_a": HEADS, "/key/": HEADS, "/value/": HEADS},
     "grouped_query_attention": ATTENTION,
 }
 OWN = [
@@ -40,7 +44,10 @@ NAMES = """
     einsum_ellipsis conv1d conv1d_causal conv1d_same_strided conv2d conv2d_same conv2d_strided
     conv2d_strided_valid conv2d_dilated conv2d_grouped conv2d_wide conv2d_shared conv3d
     depthwise2d embedding embedding_shared attention grouped_query_attention
-    separable1d separable2d transposed2d transposed2d_same lora_dense_sequence lora_conv2d
+    separable1d separable2d transposed1d transposed2d transposed2d_same
+    attention_causal_value layer_norm_axes fallback_ids
+    lora_dense_sequence lora_conv2d lora_embedding lora_attention
+    lora_einsum_heads lora_einsum_merge lora_einsum_kernel_order
     table_untied table_tied table_tied_wide rnn_lstm_wide rnn_gru rnn_gru_before_wide
 """.split()
 CASES = {case.name: case for case in [*LAYER_CASES, *OWN] if case.name in NAMES or case in OWN}

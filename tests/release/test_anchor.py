@@ -28,6 +28,7 @@ from tf_lowrank_dp.per_example.backward import bookkeeping
 from tf_lowrank_dp.release.coefficient_basis import CoefficientBasis
 from tf_lowrank_dp.release.held_basis import HeldBasis
 from tf_lowrank_dp.release.public_data import random_labels
+from tf_lowrank_dp.training import public_gradients
 
 GROUPS = [[0, 1], [2, 3], [4, 5]]
 
@@ -164,6 +165,14 @@ def test_public_gradients_in_microbatches_are_the_same():
     whole, parts = (space._anchors() for space in spaces)
     for one, other in zip(whole, parts, strict=True):
         assert len(one) == len(other)
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_many_public_examples_are_differentiated_in_parts_by_default(monkeypatch):
+    whole = started()[1].space._anchors()
+    monkeypatch.setattr(public_gradients, "_AT_ONCE", 7)
+    for one, other in zip(whole, started()[1].space._anchors(), strict=True):
         for a, b in zip(one, other, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5)
 

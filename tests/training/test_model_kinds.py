@@ -3,6 +3,11 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from keras.src.applications.convnext import StochasticDepth
+
+import tf_lowrank_dp as tfdp
+from tests import oracle
 
 
 def sgd():
@@ -49,6 +54,54 @@ def subclassed():
     return model
 
 
+class BuiltByShape(keras.Model):
+    """Layers and a weight of its own are created in `build`; `call` has an argument of its own."""
+
+    def build(self, shape):
+        self.hidden = keras.layers.Dense(4, "tanh")
+        self.hidden.build(shape)
+        self.head = keras.layers.Dense(3)
+        self.head.build((None, 4))
+        self.gain = self.add_weight(shape=(3,), initializer="ones", name="gain")
+
+    def call(self, inputs, training=False, temperature=1.0):
+        return self.gain * self.head(self.hidden(inputs)) / temperature
+
+
+def built_by_shape():
+    keras.utils.set_random_seed(4)
+    model = BuiltByShape()
+    model.build((None, 5))
+    return model
+
+
+def masked_sequences():
+    """Sentences of different lengths, padded with zeros that embedding and LSTM mask."""
+    keras.utils.set_random_seed(5)
+    return keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            keras.layers.Embedding(9, 4, mask_zero=True),
+            keras.layers.LSTM(4, return_sequences=True),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(3),
+        ]
+    )
+
+
+def with_random_layers():
+    keras.utils.set_random_seed(6)
+    return keras.Sequential(
+        [
+            keras.Input((5,)),
+            keras.layers.Dense(8, "tanh"),
+            keras.layers.GaussianNoise(0.3, seed=1),
+            keras.layers.Dropout(0.5, seed=2),
+            keras.layers.Dense(3),
+        ]
+    )
+
+
 @pytest.fixture
 def two_inputs():
     generator = np.random.default_rng(5)
@@ -64,6 +117,47 @@ def two_targets():
 def test_subclassed_models_train_as_before_and_keep_class_and_methods(twins, data):
     _, own = twins(subclassed, data(), sgd)
     assert type(own) is Subclassed and own.describe() == "mine"
+
+
+def test_models_with_weights_of_their_own_made_in_build_train_as_before(twins, data):
+    twins(built_by_shape, data(), sgd)
+
+
+def test_a_custom_loop_may_use_arguments_of_call(private, data):
+    model = private(built_by_shape(), l2_norm_clip=0.5, noise_multiplier=0.0)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=1, seed=5)
+    batch = {key: tf.convert_to_tensor(value) for key, value in next(iter(sampler)).items()}
+
+    def losses(batch):
+        logits = model(batch["x"], training=True, temperature=2.0)
+        return keras.losses.sparse_categorical_crossentropy(batch["y"], logits, from_logits=True)
+
+    found = tfdp.PrivateTrainer(model, sampler).gradients(lambda b: (losses(b), ()), batch)
+    rest = {key: batch[key] for key in ("x", "y")}
+    expected = oracle.per_example_gradients(model, losses, rest)
+    for a, b in zip(found, oracle.clipped_sums(expected, batch["presence"], 0.5), strict=True):
+        np.testing.assert_allclose(a, b / 6, rtol=1e-3, atol=1e-6)
+
+
+def test_padded_sequences_of_different_lengths_train_as_before(twins, data):
+    generator = np.random.default_rng(7)
+    words = generator.integers(1, 9, (24, 7)) * (np.arange(7) < generator.integers(1, 8, (24, 1)))
+    twins(masked_sequences, (words.astype("int32"), data()[1]), sgd, epochs=2)
+
+
+@pytest.mark.parametrize("method", ["bookkeeping", "reweight"])
+def test_random_layers_draw_the_same_numbers_as_in_ordinary_training(twins, data, method):
+    twins(with_random_layers, data(), sgd, gradient_method=method)
+
+
+def test_layers_that_draw_from_the_global_seed_train(private, data):
+    """Stochastic depth drops whole branches, an example at a time, and has no seed of its own."""
+    keras.utils.set_random_seed(7)
+    inputs = keras.Input((5,))
+    x = inputs + StochasticDepth(0.5)(keras.layers.Dense(5)(inputs))
+    model = private(keras.Model(inputs, keras.layers.Dense(3)(x)), noise_multiplier=1.0)
+    model.fit(*data(), batch_size=8, verbose=0)
+    assert tfdp.privacy_spent(model, 1e-3) > 0
 
 
 @pytest.mark.parametrize("loss_weights", [None, {"value": 0.3, "class": 2.0}])
@@ -96,6 +190,36 @@ def test_poisson_sampling_takes_dicts_of_arrays(private, two_inputs, two_targets
     )
     assert np.all(np.isfinite(history.history["loss"]))
     assert set(history.history) == {"loss", "value_loss", "class_loss"}
+
+
+def test_mixed_float16_trains_without_loss_scaling_and_drops_examples_that_overflow(
+    private, data, small_model
+):
+    """Losses are not divided by the batch size before they are differentiated, so few underflow."""
+    x, y = data()
+    exact = private(small_model(), l2_norm_clip=1.0, noise_multiplier=0.0)
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = tfdp.make_private(small_model())
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert model.layers[0].compute_dtype == "float16"
+    model.compile(
+        tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=0.0),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        auto_scale_loss=False,
+        jit_compile=False,
+    )
+    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(8, drop_remainder=True)
+    for trained in (exact, model):
+        trained.fit(batches, sampling="shuffle", verbose=0)
+    for v, w in zip(exact.trainable_variables, model.trainable_variables, strict=True):
+        np.testing.assert_allclose(v, w, atol=2e-3)
+    before = [np.array(v) for v in model.trainable_variables]
+    x[:] = 1e6  # infinite in float16
+    model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(24, True), sampling="shuffle")
+    for v, w in zip(before, model.trainable_variables, strict=True):
+        np.testing.assert_array_equal(v, w)
 
 
 def test_a_nested_model_trains_as_before(twins, data, small_model):

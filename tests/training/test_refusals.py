@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 
@@ -214,6 +215,77 @@ def test_a_stateful_recurrent_layer_is_refused():
     )
     with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "rnn.*stateful=False"):
         tfdp.make_private(model)
+
+
+def test_spectral_normalization_is_refused_with_the_remedy():
+    model = with_layer(keras.layers.SpectralNormalization(keras.layers.Dense(4), name="spectral"))
+    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "spectral.*inside of it"):
+        tfdp.make_private(model)
+
+
+class CreatesALayer(keras.layers.Layer):
+    def call(self, x):
+        return keras.layers.Dense(4, name="fresh")(x)
+
+
+class CreatesAVariable(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.head = keras.layers.Dense(3)
+
+    def call(self, x):
+        return self.head(x * keras.Variable(np.ones(5), name="fresh"))
+
+
+def creates_a_layer():
+    return with_layer(CreatesALayer())
+
+
+def creates_a_variable():
+    model = CreatesAVariable()
+    model(np.zeros((1, 5), "float32"))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [(creates_a_layer, "creates no variables.*kernel.*build"), (creates_a_variable, "fresh|state")],
+)
+def test_what_is_created_in_call_would_never_be_trained_and_is_refused(private, data, make, match):
+    model = private(make(), **NOISY)
+    with pytest.raises(ValueError, match=f"(?s){match}"):
+        model.fit(*data(), batch_size=8, verbose=0)
+    assert nothing_spent(model)
+
+
+class Hashed(keras.layers.Layer):
+    """Looks up hashed strings in a table of its own."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(7, 3), name="table")
+
+    def call(self, strings):
+        return tf.gather(self.table, tf.strings.to_hash_bucket_fast(strings, 7))[:, 0]
+
+
+def test_a_layer_with_weights_on_strings_is_refused_by_name(private):
+    inputs = keras.Input((1,), dtype="string")
+    model = private(keras.Model(inputs, Hashed(name="hashed")(inputs)), **NOISY)
+    words = np.array([["a"], ["b"]] * 12)
+    refused(model, (words, np.zeros(24)), match="strings.*StringLookup")
+
+
+class Signs(keras.layers.Layer):
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(5,), initializer="ones", name="scale")
+
+    def call(self, x):
+        return keras.ops.cast(x * self.scale > 0, "int32")
+
+
+def test_a_layer_with_weights_and_no_float_output_is_refused_by_name(private, data):
+    model = with_layer(Signs(name="signs"), keras.layers.Embedding(2, 3), keras.layers.Flatten())
+    refused(private(model, **NOISY), data(), match="no gradient.*Freeze")
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.5, True])

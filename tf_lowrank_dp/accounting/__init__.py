@@ -19,6 +19,7 @@ from tf_lowrank_dp.accounting.calibration import (
 from tf_lowrank_dp.accounting.composition import ACCOUNTANTS
 from tf_lowrank_dp.accounting.entry import LedgerEntry
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
+from tf_lowrank_dp.accounting.ledger_file import LedgerFile, open_ledger_file
 from tf_lowrank_dp.accounting.sampling import Sampling, steps_per_epoch
 from tf_lowrank_dp.accounting.statement import statement
 
@@ -26,10 +27,12 @@ __all__ = [
     "ACCOUNTANTS",
     "MAX_STEPS",
     "LedgerEntry",
+    "LedgerFile",
     "PrivacyLedger",
     "Sampling",
     "calibrate_noise_multiplier",
     "max_steps",
+    "open_ledger_file",
     "statement",
     "steps_per_epoch",
 ]

@@ -1,10 +1,11 @@
-"""A ledger as versioned JSON text."""
+"""A ledger as versioned JSON text with a checksum."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +14,7 @@ from tf_lowrank_dp.accounting.sampling import Sampling
 
 _FORMAT = "tf_lowrank_dp.privacy_ledger"
 _VERSION = 1
+_CHECKSUM = "crc32"
 
 
 def dumps(entries: Iterable[LedgerEntry], prior_spend_unknown: bool) -> str:
@@ -27,15 +29,13 @@ def dumps(entries: Iterable[LedgerEntry], prior_spend_unknown: bool) -> str:
     >>> loads(dumps([], prior_spend_unknown=True))
     ([], True)
     """
-    return json.dumps(
-        {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "prior_spend_unknown": prior_spend_unknown,
-            "entries": [_entry_to_dict(entry) for entry in entries],
-        },
-        allow_nan=False,
-    )
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "prior_spend_unknown": prior_spend_unknown,
+        "entries": [_entry_to_dict(entry) for entry in entries],
+    }
+    return json.dumps({**content, _CHECKSUM: _checksum(content)}, allow_nan=False)
 
 
 def loads(text: str) -> tuple[list[LedgerEntry], bool]:
@@ -66,6 +66,8 @@ Restore it from a backup; without it the prior spend is unknown.
             f"Expected a privacy ledger of version {_VERSION}. "
             f"Received: version={content.get('version')!r}. Upgrade tf_lowrank_dp."
         )
+    if content.pop(_CHECKSUM, None) != _checksum(content):
+        raise _corrupted("a ledger that was changed or damaged: its checksum differs")
     unknown, entries = content.get("prior_spend_unknown"), content.get("entries")
     if not isinstance(unknown, bool) or not isinstance(entries, list):
         raise _corrupted("a ledger without entries or flag")
@@ -93,6 +95,11 @@ def _entry_from_dict(content: dict[str, Any]) -> LedgerEntry:
         content["l2_norm_clip"] = math.inf
     content["sampling"] = Sampling(**content["sampling"])
     return LedgerEntry(**content)
+
+
+def _checksum(content: dict[str, Any]) -> int:
+    """Returns CRC-32 of the content without its checksum: it finds accidents, not forgeries."""
+    return zlib.crc32(json.dumps(content).encode())
 
 
 def _corrupted(what: str) -> ValueError:

@@ -3,6 +3,8 @@
 `release_summary` and `compare_releases` see no data.
 """
 
+from tf_lowrank_dp.diagnostics.anchor_monitor import AnchorHistory, AnchorMonitor
+from tf_lowrank_dp.diagnostics.anchor_residual import AnchorResidual, anchor_residuals
 from tf_lowrank_dp.diagnostics.check_gradients import check_gradients
 from tf_lowrank_dp.diagnostics.explain import explain
 from tf_lowrank_dp.diagnostics.plot_subspaces import plot_subspaces
@@ -21,9 +23,13 @@ from tf_lowrank_dp.diagnostics.stable_rank import gradient_stable_ranks, stable_
 from tf_lowrank_dp.diagnostics.subspace_monitor import SubspaceHistory, SubspaceMonitor
 
 __all__ = [
+    "AnchorHistory",
+    "AnchorMonitor",
+    "AnchorResidual",
     "ReleaseSummary",
     "SubspaceHistory",
     "SubspaceMonitor",
+    "anchor_residuals",
     "check_gradients",
     "compare_releases",
     "explain",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.per_example.backward import METHODS
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.validate_model import validate_model
@@ -84,15 +86,28 @@ def gradient_matrices(
     validate_model(model)
     chosen = chosen_matrices(model, include)
     size = int(tf.nest.flatten(batch)[0].shape[0])
-    seeds = [g.state for layer in model._flatten_layers() for g in layer._seed_generators]
-    states = [np.array(seed) for seed in seeds]
-    try:
-        gradients = METHODS["auto"](model, CompiledLoss(model, float(size)), batch).gradients
-    finally:
-        for seed, state in zip(seeds, states, strict=True):
-            seed.assign(state)
+    gradients = per_example_gradients(model, batch)
     weights = tf.fill([size], 1.0 / size)
     return {
         path: parameter.view.to_matrix(gradients[index].weighted_sum(weights)).numpy()
         for path, (index, parameter) in chosen.items()
     }
+
+
+def per_example_gradients(model: keras.Model, batch: dict) -> list[PerExampleGradient]:
+    """Gradients of the compiled loss of each example, for each trainable variable; not private."""
+    size = int(tf.nest.flatten(batch)[0].shape[0])
+    with unchanged_random_state(model):
+        return METHODS["auto"](model, CompiledLoss(model, float(size)), batch).gradients
+
+
+@contextlib.contextmanager
+def unchanged_random_state(model: keras.Model) -> Iterator[None]:
+    """Afterwards the layers' random numbers, such as dropout masks, go on as if nothing was."""
+    seeds = [g.state for layer in model._flatten_layers() for g in layer._seed_generators]
+    states = [np.array(seed) for seed in seeds]
+    try:
+        yield
+    finally:
+        for seed, state in zip(seeds, states, strict=True):
+            seed.assign(state)

@@ -4,55 +4,75 @@ from __future__ import annotations
 
 import keras
 
-from tf_lowrank_dp.diagnostics.table import text_table
+from tf_lowrank_dp.diagnostics.table import Table
 from tf_lowrank_dp.layers.fallback import own_variables
 from tf_lowrank_dp.layers.registry import captured_layers
 
+_HEADER = ("layer", "variable", "shape", "parameters", "how", "time", "held per example")
+_MOST_FROZEN = 6
 
-def explain(model: keras.Model) -> str:
-    """A table: layer, variable, shape, how its per-example gradient is computed, at what cost.
+
+def explain(model: keras.Model) -> Table:
+    """A table of what is trained, how its per-example gradients are computed, and at what cost.
+
+    Time is relative to ordinary training, which computes the kernel gradient.  Memory is what is
+    held of each example until the sum is formed: the layer's activations, which ordinary training
+    holds as well, or as many numbers as the variable has.
 
     Args:
         model: a built Keras model.
 
     Returns:
-        The table as text, one line for each trainable variable, then what is frozen.
+        Text, which notebooks show as a table: one line for each trainable variable, then what is
+        frozen.
 
     Example:
 
     >>> import keras, tf_lowrank_dp as tfdp
-    >>> print(tfdp.explain(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="d")])))
-    layer  variable  shape   parameters  how               cost
-    d      kernel    (4, 2)  8           outer product     as the kernel gradient
-    d      bias      (2,)    2           sum of positions  as the bias gradient
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="d")])
+    >>> tfdp.explain(model)
+    layer  variable  shape   parameters  how               time                    held per example
+    d      kernel    (4, 2)  8           outer product     as the kernel gradient  activations
+    d      bias      (2,)    2           sum of positions  as the bias gradient    its size
     10 parameters are trained, 0 are frozen.
     """
-    rows = [("layer", "variable", "shape", "parameters", "how", "cost")]
+    rows = [_HEADER]
     for layer, capture in captured_layers(model):
         for variable in own_variables(layer):
-            how, cost = _method(layer, capture, variable)
-            name = variable.path.rpartition("/")[2]
-            size = str(int(keras.ops.size(variable)))
-            rows.append((layer.name, name, str(tuple(variable.shape)), size, how, cost))
-    lines = text_table(rows)
-    trained = sum(int(keras.ops.size(v)) for v in model.trainable_variables)
-    frozen = sum(int(keras.ops.size(v)) for v in model.non_trainable_variables)
-    lines.append(f"{trained:,} parameters are trained, {frozen:,} are frozen.")
-    return "\n".join(lines)
+            path, _, name = variable.path.removeprefix(f"{model.name}/").rpartition("/")
+            shape, size = str(tuple(variable.shape)), f"{_size([variable]):,}"
+            rows.append((path or layer.name, name, shape, size, *_method(layer, capture, name)))
+    return Table(rows, [_frozen_layers(model)])
 
 
-def _method(layer, capture: type, variable) -> tuple[str, str]:
-    name = variable.path.rpartition("/")[2]
+def _frozen_layers(model: keras.Model) -> str:
+    trained, frozen = _size(model.trainable_weights), _size(model.non_trainable_weights)
+    counts = f"{trained:,} parameters are trained, {frozen:,} are frozen"
+    sizes = [(layer.name, _size(layer.non_trainable_weights)) for layer in model.layers]
+    names = [f"{name} ({size:,})" for name, size in sizes if size]
+    if not names:
+        return f"{counts}."
+    more = len(names) - _MOST_FROZEN
+    listed = ", ".join(names[:_MOST_FROZEN]) + (f" and {more} more layers" if more > 0 else "")
+    return f"{counts}: {listed}."
+
+
+def _size(variables) -> int:
+    return sum(int(keras.ops.size(variable)) for variable in variables)
+
+
+def _method(layer, capture: type, name: str) -> tuple[str, str, str]:
+    """How, time and memory."""
     if capture.__module__.endswith("layers.fallback"):
-        return "fallback", "the layer once more, one example at a time"
+        return "fallback", "the layer once more, one example at a time", "its size"
     if isinstance(layer, keras.layers.Embedding) and name in ("embeddings", "lora_embeddings_a"):
-        if getattr(layer, "tie_weights", False):
-            return "rows looked up and outer product", "positions squared times width"
-        return "rows looked up", "positions squared times width"
+        tied = getattr(layer, "tie_weights", False)
+        how = "rows looked up and outer product" if tied else "rows looked up"
+        return how, "positions squared times width", "activations"
     if name.startswith("lora_"):
-        return "outer product", "rank times width, no kernel gradient"
+        return "outer product", "rank times width, no kernel gradient", "activations"
     if "kernel" in name and capture.__module__.endswith("convolution"):
-        return "product at each kernel offset", "as the kernel gradient"
+        return "product at each kernel offset", "as the kernel gradient", "its size or patches"
     if "kernel" in name or name == "reverse_embeddings":
-        return "outer product", "as the kernel gradient"
-    return "sum of positions", "as the bias gradient"
+        return "outer product", "as the kernel gradient", "activations"
+    return "sum of positions", "as the bias gradient", "its size"

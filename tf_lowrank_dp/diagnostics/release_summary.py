@@ -22,16 +22,20 @@ class ReleaseSummary:
     """The size of a step's release and of its noise.
 
     With noise of multiplier `z` and clip `C` each released coordinate gets noise of variance
-    `(z C)^2`.  All energies are of sums over a batch: in the gradient that the inner optimizer
-    sees they are divided by the square of the expected batch size.
+    `(z C)^2`.  GEP's two blocks have clips `S1`, `S2` of their own: there `C^2 = S1^2 + S2^2`, and
+    the variances are `2 (z S1)^2` and `2 (z S2)^2`.  All energies are of sums over a batch: in the
+    gradient that the inner optimizer sees they are divided by the square of the expected batch
+    size.
 
     Attributes:
         mechanism: name of the algorithm.
         parameters: number of trainable parameters.
         released: number of coordinates that a step clips, noises and uses; what is frozen does
             not count.
+        noised: `E|noise|^2` of what is released, in units of `(z C)^2`; `released` but for GEP.
         lifted: `E|noise|^2` in the lifted gradients, in units of `(z C)^2`.
-        is_estimate: whether `lifted` was found by lifting one draw instead of in closed form.
+        is_estimate: whether `lifted` is not exact, but found by lifting one draw, or for GEP bases
+            that are spread evenly over variables of different `gradient_scale`.
         noise_variance: `(z C)^2`; None where an optimizer with `epsilon` has not yet calibrated
             `z`, which happens when training starts.
     """
@@ -39,14 +43,15 @@ class ReleaseSummary:
     mechanism: str
     parameters: int
     released: int
+    noised: float
     lifted: float
     is_estimate: bool
     noise_variance: float | None
 
     @property
     def release_energy(self) -> float | None:
-        """`E|noise|^2` of what is released, `released * (z C)^2`; None while `z` is not known."""
-        return None if self.noise_variance is None else self.released * self.noise_variance
+        """`E|noise|^2` of what is released, `noised * (z C)^2`; None while `z` is not known."""
+        return None if self.noise_variance is None else self.noised * self.noise_variance
 
     @property
     def lifted_energy(self) -> float | None:
@@ -76,6 +81,7 @@ def release_summary(
     Raises:
         NotPrivateError: there is no private optimizer.
         UnsupportedModelError: the model is not built, or cannot be trained privately.
+        ValueError: GEP without public data, whose number bounds that of the basis vectors.
 
     Example:
 
@@ -97,6 +103,7 @@ def release_summary(
         mechanism=optimizer.mechanism_name,
         parameters=sum(math.prod(parameter.shape) for parameter in parameters),
         released=energy.released,
+        noised=energy.raw,
         lifted=energy.lifted,
         is_estimate=energy.is_estimate,
         noise_variance=_noise_variance(optimizer),
@@ -159,7 +166,7 @@ def _table(summaries: Mapping[str, ReleaseSummary]) -> str:
                 name,
                 f"{summary.parameters:,}",
                 f"{summary.released:,}",
-                f"{summary.released * variance:,.6g}",
+                f"{summary.noised * variance:,.6g}",
                 f"{'~' * summary.is_estimate}{summary.lifted * variance:,.6g}",
             )
         )

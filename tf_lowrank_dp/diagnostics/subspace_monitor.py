@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import keras
 import numpy as np
 
 from tf_lowrank_dp import _validate
@@ -14,6 +13,7 @@ from tf_lowrank_dp.diagnostics.batch_gradients import (
     gradient_matrices,
     whole_batch,
 )
+from tf_lowrank_dp.diagnostics.periodic import PeriodicCallback
 from tf_lowrank_dp.diagnostics.projection_residual import (
     historical_projection_residual,
     self_projection_residual,
@@ -44,7 +44,7 @@ class SubspaceHistory:
     self_residual: dict[str, list[float]] = dataclasses.field(default_factory=dict)
 
 
-class SubspaceMonitor(keras.callbacks.Callback):
+class SubspaceMonitor(PeriodicCallback):
     """Records stable ranks and projection residuals of a fixed batch's gradients (RGP, Section 4).
 
     The data are those given here, never those of `fit`.  Pass public or synthetic data, on which
@@ -90,35 +90,25 @@ class SubspaceMonitor(keras.callbacks.Callback):
         include: Sequence[str] | None = None,
         history: str = "updates",
     ):
-        super().__init__()
+        super().__init__(every)
         _validate.integer_at_least(1, rank=rank)
-        if every is not None:
-            _validate.integer_at_least(1, every=every)
         _validate.one_of(HISTORIES, history=history)
-        self.rank, self.every, self.include = rank, every, include
+        self.rank, self.include = rank, include
         self.history = SubspaceHistory(rank)
         self._history_from = history
         self._batch = whole_batch(x, y, sample_weight)
         self._past: dict[str, np.ndarray] = {}
 
-    def on_train_begin(self, logs=None):
-        if self._step() not in self.history.steps[-1:]:
-            self.record()
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.every is not None and self._step() // self.every > self._latest() // self.every:
-            self.record()
-
-    def on_epoch_end(self, epoch, logs=None):
-        if self.every is None:
-            self.record()
+    @property
+    def recorded_steps(self):
+        return self.history.steps
 
     def record(self) -> None:
         """Records now; custom training loops call it after `set_model(model)`."""
         gradients = gradient_matrices(self.model, self._batch, self.include)
         weights = self._weights() if self._history_from == "updates" else {}
         history = self.history
-        history.steps.append(self._step())
+        history.steps.append(self.step())
         for path, gradient in gradients.items():
             if self._history_from == "updates":
                 past = weights[path] - self._past.setdefault(path, weights[path])
@@ -136,9 +126,3 @@ class SubspaceMonitor(keras.callbacks.Callback):
     def _weights(self) -> dict[str, np.ndarray]:
         chosen = chosen_matrices(self.model, self.include)
         return {path: parameter.matrix().numpy() for path, (_, parameter) in chosen.items()}
-
-    def _step(self) -> int:
-        return int(self.model.optimizer.iterations)
-
-    def _latest(self) -> int:
-        return self.history.steps[-1]

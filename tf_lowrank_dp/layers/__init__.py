@@ -4,6 +4,7 @@ The classes are ordinary Keras layers and may be used directly to build models; 
 also finds the stock Keras layers by itself, so using them is never necessary.
 """
 
+from tf_lowrank_dp.layers import applications as _applications  # noqa: F401  (registers by name)
 from tf_lowrank_dp.layers import keras_hub as _keras_hub  # noqa: F401  (registers by name)
 from tf_lowrank_dp.layers.convolution import (
     Conv1D,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import keras
 
-from tf_lowrank_dp.layers.lora import is_plain_lora, lora_matmul
+from tf_lowrank_dp.layers.lora import lora_matmul
+from tf_lowrank_dp.layers.quantized import QuantizedCapture
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
@@ -13,7 +14,7 @@ from tf_lowrank_dp.per_example.positions import broadcast_gradient, positions, w
 
 
 @register_capture(keras.layers.Dense)
-class Dense(keras.layers.Dense):
+class Dense(QuantizedCapture, keras.layers.Dense):
     """`keras.layers.Dense` whose per-example gradients are `X_b^T D_b` (kernel) and `sum_t D_bt`.
 
     Example:
@@ -26,14 +27,9 @@ class Dense(keras.layers.Dense):
     captures_lora = True
 
     @classmethod
-    def can_capture(cls, layer: keras.layers.Dense) -> bool:
-        """Not adapters beside a quantised kernel."""
-        return not layer.lora_enabled or is_plain_lora(layer)
-
-    @classmethod
     def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
         """The kernel is the matrix `(i, o)`; the factors of an adapter are matrices as well."""
-        matrices = [layer._kernel]
+        matrices = [] if layer.quantization_mode else [layer._kernel]
         if layer.lora_enabled:
             matrices = [layer.lora_kernel_a, layer.lora_kernel_b]
         return [(matrix, MatrixView.of(tuple(matrix.shape))) for matrix in matrices]
@@ -42,7 +38,7 @@ class Dense(keras.layers.Dense):
         recorder = current_recorder()
         if recorder is None:
             return super().call(inputs, training=training)
-        z, builders = lora_matmul(self, inputs) if self.lora_enabled else self._product(inputs)
+        z, builders = self._product(inputs)
         if self.bias is not None:
             z = keras.ops.add(z, self.bias)
             builders.append((self.bias, lambda d: broadcast_gradient(d, self.bias.shape)))
@@ -53,4 +49,8 @@ class Dense(keras.layers.Dense):
         def gradient(d):
             return OuterProduct(positions(with_examples_of(d, x)), positions(d))
 
-        return keras.ops.matmul(x, self.kernel), [(self._kernel, gradient)]
+        z = self._frozen(x) if self.quantization_mode else keras.ops.matmul(x, self._kernel)
+        if self.lora_enabled:
+            adapted, builders = lora_matmul(self, x)
+            return z + adapted, builders
+        return z, [] if self.quantization_mode else [(self._kernel, gradient)]

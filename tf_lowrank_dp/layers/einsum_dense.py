@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import keras
 
-from tf_lowrank_dp.layers.lora import is_plain_lora, lora_einsum, split_terms
+from tf_lowrank_dp.layers.lora import lora_einsum, split_terms
+from tf_lowrank_dp.layers.quantized import QuantizedCapture
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.layers.terms import Terms
@@ -13,7 +14,7 @@ from tf_lowrank_dp.per_example.positions import broadcast_gradient
 
 
 @register_capture(keras.layers.EinsumDense)
-class EinsumDense(keras.layers.EinsumDense):
+class EinsumDense(QuantizedCapture, keras.layers.EinsumDense):
     """`keras.layers.EinsumDense` for any equation whose first axis is the example.
 
     Kernel indices shared with the input only are contracted (`i`), those shared with the output
@@ -34,25 +35,26 @@ class EinsumDense(keras.layers.EinsumDense):
         bias_inside = layer.bias is None or len(layer.bias.shape) < len(z) or "0" in z
         if not (distinct and example_first and kernel_used and bias_inside and "0" not in kernel):
             return False
-        if layer.lora_enabled:
-            return is_plain_lora(layer) and split_terms(Terms(x, kernel, z)) is not None
-        return True
+        return not layer.lora_enabled or split_terms(Terms(x, kernel, z)) is not None
 
     @classmethod
     def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
         """Contracted axes in rows, features in columns; none if the kernel has other axes."""
-        if layer.lora_enabled:
-            factors = (layer.lora_kernel_a, layer.lora_kernel_b)
-            return [(factor, MatrixView.of(tuple(factor.shape))) for factor in factors]
         terms = Terms.parse(layer.equation, len(layer.equation))
-        view = terms.view(tuple(layer._kernel.shape))
-        return [] if view is None else [(layer._kernel, view)]
+        if layer.lora_enabled:
+            first, second, a_is_first = split_terms(terms)
+            a, b = (first, second) if a_is_first else (second, first)
+            matrices = [(layer.lora_kernel_a, a), (layer.lora_kernel_b, b)]
+        else:
+            matrices = [] if layer.quantization_mode else [(layer._kernel, terms)]
+        views = [(matrix, of.view(tuple(matrix.shape))) for matrix, of in matrices]
+        return [(matrix, view) for matrix, view in views if view is not None]
 
     def call(self, inputs, training=None):
         recorder = current_recorder()
         if recorder is None:
             return super().call(inputs, training=training)
-        z, builders = lora_einsum(self, inputs) if self.lora_enabled else self._product(inputs)
+        z, builders = self._product(inputs)
         if self.bias is not None:
             z = keras.ops.add(z, self.bias)
             builders.append((self.bias, lambda d: broadcast_gradient(d, self.bias.shape)))
@@ -60,6 +62,13 @@ class EinsumDense(keras.layers.EinsumDense):
         return z if self.activation is None else self.activation(z)
 
     def _product(self, x):
-        terms = Terms.parse(self.equation, x.shape.rank)
-        gradient = (self._kernel, lambda d: terms.gradient(x, d, self._kernel.shape))
-        return keras.ops.einsum(self.equation, x, self.kernel), [gradient]
+        if self.quantization_mode:
+            z, builders = self._frozen(x), []
+        else:
+            terms, kernel = Terms.parse(self.equation, x.shape.rank), self._kernel
+            z = keras.ops.einsum(self.equation, x, kernel)
+            builders = [(kernel, lambda d: terms.gradient(x, d, kernel.shape))]
+        if self.lora_enabled:
+            adapted, builders = lora_einsum(self, x)
+            return z + adapted, builders
+        return z, builders

@@ -5,7 +5,8 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp.layers.lora import is_plain_lora, lora_scale
+from tf_lowrank_dp.layers.lora import lora_scale
+from tf_lowrank_dp.layers.quantized import QuantizedCapture
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.lookup import Lookup
@@ -14,39 +15,40 @@ from tf_lowrank_dp.per_example.parameter import MatrixView
 from tf_lowrank_dp.per_example.positions import positions, with_examples_of
 
 
-class _EmbeddingCapture:
+class _EmbeddingCapture(QuantizedCapture):
     """Rows looked up, of a table that may have an adapter `s A B`."""
 
     captures_lora = True
 
     @classmethod
-    def can_capture(cls, layer: keras.layers.Embedding) -> bool:
-        """Not adapters beside a quantised table."""
-        return not layer.lora_enabled or is_plain_lora(layer)
-
-    @classmethod
     def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
         """The table is the matrix `(input_dim, output_dim)`, the factors `(input_dim, r)`, ..."""
-        tables = [layer._embeddings]
+        tables = [] if layer.quantization_mode else [layer._embeddings]
         if layer.lora_enabled:
             tables = [layer.lora_embeddings_a, layer.lora_embeddings_b]
         return [(table, MatrixView.of(tuple(table.shape))) for table in tables]
 
     def _looked_up(self, inputs):
         ids = tf.cast(inputs, tf.int64 if inputs.dtype == tf.int64 else tf.int32)
+        ids, is_row = _rows_of(ids, self.input_dim)
         if self.lora_enabled:
             outputs, builders = self._adapted_rows(ids)
         else:
-            outputs = keras.ops.take(self._embeddings, ids, axis=0)
+            outputs = self._rows(ids)
             builders = [(self._embeddings, lambda d: _lookup(ids, d, self.input_dim))]
         outputs = keras.ops.cast(outputs, self.compute_dtype)
+        outputs = tf.where(is_row[..., None], outputs, tf.cast(float("nan"), outputs.dtype))
         (outputs,) = current_recorder().watch(self.name, [outputs], builders)
         return outputs
+
+    def _rows(self, ids):
+        return keras.ops.take(self._embeddings, ids, axis=0)
 
     def _adapted_rows(self, ids):
         scale, a, b = lora_scale(self), self.lora_embeddings_a, self.lora_embeddings_b
         rows = scale * keras.ops.take(a, ids, axis=0)
-        outputs = keras.ops.take(self._embeddings, ids, axis=0) + keras.ops.matmul(rows, b)
+        frozen = self._frozen(ids) if self.quantization_mode else self._rows(ids)
+        outputs = frozen + keras.ops.matmul(rows, b)
 
         def of_a(d):
             through = tf.einsum("...o,ro->...r", tf.cast(d, tf.float32), tf.cast(b, tf.float32))
@@ -56,6 +58,17 @@ class _EmbeddingCapture:
             return OuterProduct(positions(with_examples_of(d, rows)), positions(d))
 
         return outputs, [(a, of_a), (b, of_b)]
+
+
+def _rows_of(ids: tf.Tensor, input_dim: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Ids as Keras reads them, -1 for the last row, 0 where there is no such row; and which are.
+
+    TensorFlow raises for the others on a CPU, an error that tells of one private example.  Here
+    their output is NaN, and an example with a NaN contributes nothing.
+    """
+    ids = tf.where(ids < 0, ids + input_dim, ids)
+    is_row = (ids >= 0) & (ids < input_dim)
+    return tf.where(is_row, ids, 0), is_row
 
 
 def _lookup(ids: tf.Tensor, d: tf.Tensor, input_dim: int) -> Lookup:
@@ -77,6 +90,11 @@ class ReversibleCapture(_EmbeddingCapture):
 
     The gradient of a tied table is the sum of the rows looked up and the outer product `D^T X`.
     """
+
+    @classmethod
+    def can_capture(cls, layer: keras.layers.ReversibleEmbedding) -> bool:
+        """Not quantised tables, which go through the fallback."""
+        return layer.quantization_mode is None
 
     @classmethod
     def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:

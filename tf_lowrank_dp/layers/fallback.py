@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
@@ -30,26 +31,35 @@ def fallback_class(layer_class: type) -> type:
 
     class Fallback(layer_class):
         def call(self, *args, **kwargs):
-            recorder = current_recorder()
-            if recorder is None:
-                return super().call(*args, **kwargs)
-            with paused() if is_unit(self) else contextlib.nullcontext():
-                outputs = super().call(*args, **kwargs)
-            _refuse_added_losses(self)
-            flat = keras.tree.flatten(outputs)
-            tensors = [n for n, leaf in enumerate(flat) if _is_floating(leaf)]
-            vjp = _VectorJacobian(self, super().call, args, kwargs, tensors)
-            builders = [
-                (variable, functools.partial(vjp, index))
-                for index, variable in enumerate(own_variables(self))
-            ]
-            watched = recorder.watch(self.name, [flat[n] for n in tensors], builders)
-            for n, tensor in zip(tensors, watched, strict=True):
-                flat[n] = tensor
-            return keras.tree.pack_sequence_as(outputs, flat)
+            return _recorded(self, super().call, args, kwargs)
+
+        def quantized_call(self, *args, **kwargs):
+            return _recorded(self, super().quantized_call, args, kwargs)
 
     Fallback.__name__ = Fallback.__qualname__ = layer_class.__name__
     return Fallback
+
+
+def _recorded(layer: keras.layers.Layer, call: Callable, args: tuple, kwargs: dict):
+    """The outputs of `call`, recorded for the sake of the layer's own variables."""
+    recorder = current_recorder()
+    if recorder is None:
+        return call(*args, **kwargs)
+    with paused() if is_unit(layer) else contextlib.nullcontext():
+        outputs = call(*args, **kwargs)
+    _refuse_added_losses(layer)
+    flat = keras.tree.flatten(outputs)
+    tensors = [n for n, leaf in enumerate(flat) if _is_floating(leaf)]
+    _refuse_without_floats(layer, tensors, (args, kwargs))
+    vjp = _VectorJacobian(layer, call, args, kwargs, tensors)
+    builders = [
+        (variable, functools.partial(vjp, index))
+        for index, variable in enumerate(own_variables(layer))
+    ]
+    watched = recorder.watch(layer.name, [flat[n] for n in tensors], builders)
+    for n, tensor in zip(tensors, watched, strict=True):
+        flat[n] = tensor
+    return keras.tree.pack_sequence_as(outputs, flat)
 
 
 def _refuse_added_losses(layer: keras.layers.Layer) -> None:
@@ -59,6 +69,21 @@ def _refuse_added_losses(layer: keras.layers.Layer) -> None:
             f"Expected layer '{layer.name}' to act on the loss through its output alone. Received: "
             "a layer without a capture of its own that also adds a loss, whose gradient for "
             "this layer's weights would be lost. Add the loss in a layer without weights behind it."
+        )
+
+
+def _refuse_without_floats(layer: keras.layers.Layer, tensors: list, arguments) -> None:
+    if not tensors:
+        raise UnsupportedModelError(
+            f"Expected a float output of layer '{layer.name}', which has weights to train. "
+            "Received: none, so that no gradient can reach them. Freeze the layer "
+            "(layer.trainable = False)."
+        )
+    if any(tf.is_tensor(a) and a.dtype == tf.string for a in keras.tree.flatten(arguments)):
+        raise UnsupportedModelError(
+            f"Expected numbers as input of layer '{layer.name}'. Received: strings, in a layer "
+            "with weights and without a capture of its own. Turn them into numbers in a layer "
+            "without weights before it, such as keras.layers.StringLookup."
         )
 
 
@@ -76,6 +101,10 @@ class _VectorJacobian:
 
     def __init__(self, layer, call, args, kwargs, tensors):
         self._name, self._variables = layer.name, own_variables(layer)
+        # Read here: a compiled function may read them after the optimizer has changed them.
+        self._values = [tf.convert_to_tensor(v) for v in self._variables]
+        own = {id(v) for v in self._variables}
+        self._others = [(v, tf.convert_to_tensor(v)) for v in layer.variables if id(v) not in own]
         self._in_turn = is_unit(layer)
         self._call, self._arguments, self._tensors = call, (args, kwargs), tensors
         self._products = {}
@@ -89,7 +118,7 @@ class _VectorJacobian:
     def _compute(self, output_gradients):
         flat = keras.tree.flatten(self._arguments)
         batched = [n for n, leaf in enumerate(flat) if _has_examples(leaf, output_gradients[0])]
-        values = [tf.convert_to_tensor(v) for v in self._variables]
+        values = self._values
 
         def one_example(slices):
             leaves = list(flat)
@@ -98,10 +127,11 @@ class _VectorJacobian:
             args, kwargs = keras.tree.pack_sequence_as(self._arguments, leaves)
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(values)
-                mapping = list(zip(self._variables, values, strict=True))
+                mapping = [*zip(self._variables, values, strict=True), *self._others]
                 with paused(), keras.StatelessScope(state_mapping=mapping) as scope:
+                    before = dict(scope.state_mapping)
                     outputs = self._call(*args, **kwargs)
-                if scope.state_mapping.keys() - {id(v) for v in self._variables}:
+                if any(value is not before.get(v) for v, value in scope.state_mapping.items()):
                     raise UnsupportedModelError(
                         f"Expected layer '{self._name}' to compute its output from its inputs and "
                         "weights alone. Received: a layer without a capture of its own that "

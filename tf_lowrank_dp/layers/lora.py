@@ -5,7 +5,7 @@ With `D` the gradient of `z`, the gradients of the factors are again outer produ
     A   X^T (s D B^T)
     B   (s X A)^T D
 
-The kernel is neither merged with the adapter nor differentiated.
+The kernel is neither merged with the adapter nor differentiated; it may be quantised.
 """
 
 from __future__ import annotations
@@ -24,18 +24,13 @@ from tf_lowrank_dp.per_example.positions import positions, with_examples_of
 Builders = list[tuple[object, Callable[[tf.Tensor], PerExampleGradient]]]
 
 
-def is_plain_lora(layer: keras.layers.Layer) -> bool:
-    """Whether the layer has an adapter beside a kernel that is not quantised."""
-    return layer.lora_enabled and layer.quantization_mode is None
-
-
 def lora_scale(layer: keras.layers.Layer) -> float:
     """`s`."""
     return layer.lora_alpha / layer.lora_rank
 
 
 def lora_matmul(layer: keras.layers.Dense, x: tf.Tensor) -> tuple[tf.Tensor, Builders]:
-    """`x K + s (x A) B` of a Dense layer, and the gradients of `A (i, r)` and `B (r, o)`.
+    """`s (x A) B` of a Dense layer, and the gradients of `A (i, r)` and `B (r, o)`.
 
     Args:
         layer: with an adapter.
@@ -46,7 +41,6 @@ def lora_matmul(layer: keras.layers.Dense, x: tf.Tensor) -> tuple[tf.Tensor, Bui
         keras.ops.cast(v, layer.compute_dtype) for v in (layer.lora_kernel_a, layer.lora_kernel_b)
     )
     u = scale * keras.ops.matmul(x, a)
-    z = keras.ops.matmul(x, layer._kernel) + keras.ops.matmul(u, b)
 
     def of_a(d):
         through = scale * tf.matmul(positions(d), b, transpose_b=True)
@@ -55,7 +49,7 @@ def lora_matmul(layer: keras.layers.Dense, x: tf.Tensor) -> tuple[tf.Tensor, Bui
     def of_b(d):
         return OuterProduct(positions(with_examples_of(d, u)), positions(d))
 
-    return z, [(layer.lora_kernel_a, of_a), (layer.lora_kernel_b, of_b)]
+    return keras.ops.matmul(u, b), [(layer.lora_kernel_a, of_a), (layer.lora_kernel_b, of_b)]
 
 
 def lora_einsum(layer: keras.layers.EinsumDense, x: tf.Tensor) -> tuple[tf.Tensor, Builders]:
@@ -71,8 +65,7 @@ def lora_einsum(layer: keras.layers.EinsumDense, x: tf.Tensor) -> tuple[tf.Tenso
     inner, outer = factors if a_is_first else reversed(factors)
     inner_value, outer_value = (keras.ops.cast(v, layer.compute_dtype) for v in (inner, outer))
     u = scale * keras.ops.einsum(first.equation, x, inner_value)
-    z = keras.ops.einsum(layer.equation, x, layer._kernel)
-    z = z + keras.ops.einsum(second.equation, u, outer_value)
+    z = keras.ops.einsum(second.equation, u, outer_value)
 
     def of_inner(d):
         back = f"{second.z},{second.kernel}->{second.x}"

@@ -118,12 +118,19 @@ def scaled(layer, normalized, axes, gamma, beta, offset: float = 0.0) -> tf.Tens
     def along(variable):
         return tf.reshape(tf.cast(variable, normalized.dtype), broadcast)
 
+    def total(tensor):
+        return Materialized(tf.reduce_sum(_float32(tensor), summed))
+
     z, builders = normalized, []
     if gamma is not None:
         z = z * (along(gamma) + offset if offset else along(gamma))
-        builders.append((gamma, lambda d: Materialized(tf.reduce_sum(d * normalized, summed))))
+        builders.append((gamma, lambda d: total(_float32(d) * _float32(normalized))))
     if beta is not None:
         z = z + along(beta)
-        builders.append((beta, lambda d: Materialized(tf.reduce_sum(d, summed))))
+        builders.append((beta, total))
     (z,) = current_recorder().watch(layer.name, [z], builders)
     return z
+
+
+def _float32(tensor: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tensor, tf.float32)

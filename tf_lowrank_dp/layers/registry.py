@@ -48,13 +48,14 @@ def capture_class(layer: keras.layers.Layer) -> type | None:
     """The class that records this layer, or None if it has nothing of its own to train."""
     if not own_variables(layer):
         return None
-    capture = _registered(type(layer))
+    capture = registered_capture(type(layer))
     if capture is None or _needs_fallback(layer, capture):
         return fallback_class(type(layer))
     return capture
 
 
-def _registered(layer_class: type) -> type | None:
+def registered_capture(layer_class: type) -> type | None:
+    """The capture class of layers of exactly this class, if there is one."""
     if layer_class in _CAPTURES.values():
         return layer_class
     mixin = _BY_NAME.get(f"{layer_class.__module__}.{layer_class.__qualname__}")

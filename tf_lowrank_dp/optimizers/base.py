@@ -104,6 +104,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         self.seed = seed
         self.calibrated_noise_multiplier: float | None = None
         self.ledger = PrivacyLedger()
+        self.ledger_was_loaded = False
         self.before_save = lambda: None
 
     @abc.abstractmethod
@@ -183,14 +184,25 @@ class DPOptimizer(keras.optimizers.Optimizer):
             store[_SIGMA_KEY] = np.float64(self.calibrated_noise_multiplier)
 
     def load_own_variables(self, store):
-        """Merges the stored ledger: what was spent on loaded weights stays spent."""
-        if _LEDGER_KEY in store.keys():
+        """Merges the stored ledger: what was spent on loaded weights stays spent.
+
+        Where there is none, or it is damaged, the prior spend is unknown from then on.
+
+        Raises:
+            ValueError: the stored ledger is damaged.
+        """
+        if _LEDGER_KEY not in store.keys():
+            self.ledger.mark_prior_spend_unknown()
+            return
+        try:
             stored = np.asarray(store[_LEDGER_KEY], np.uint8).tobytes().decode()
             self.ledger.merge(PrivacyLedger.from_json(stored))
-            if _SIGMA_KEY in store.keys():
-                self.calibrated_noise_multiplier = float(np.asarray(store[_SIGMA_KEY]))
-        else:
+        except ValueError:
             self.ledger.mark_prior_spend_unknown()
+            raise
+        self.ledger_was_loaded = True
+        if _SIGMA_KEY in store.keys():
+            self.calibrated_noise_multiplier = float(np.asarray(store[_SIGMA_KEY]))
 
     def get_config(self) -> dict:
         return {

@@ -16,6 +16,10 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 class PerExampleLoss(keras.losses.Loss):
     """A Keras loss that returns one value per example instead of one per batch.
 
+    A label of a sparse cross-entropy that is no class makes the loss of its example NaN, so that
+    it contributes nothing, unless its weight is 0 or it is masked.  TensorFlow raises for it on a
+    CPU, an error that tells of one private example.
+
     Args:
         loss: a `keras.losses.Loss`, the name of one, or a function `(y_true, y_pred)` that returns
             at least one value per example.
@@ -36,6 +40,9 @@ class PerExampleLoss(keras.losses.Loss):
         mask = getattr(y_pred, "_keras_mask", None)
         y_true = keras.tree.map_structure(lambda t: keras.ops.cast(t, loss.dtype), y_true)
         y_pred = keras.tree.map_structure(lambda t: keras.ops.cast(t, loss.dtype), y_pred)
+        no_class = None
+        if _is_sparse(loss):
+            y_true, no_class = _classes_of(loss, y_true, y_pred)
         values = tf.convert_to_tensor(loss.call(y_true, y_pred))
         if values.shape.rank == 0:
             raise UnsupportedModelError(
@@ -45,7 +52,11 @@ class PerExampleLoss(keras.losses.Loss):
             )
         values = tf.cast(values, tf.float32)
         mask = _joined(mask, getattr(values, "_keras_mask", None))
-        return _reduced(values, mask, sample_weight, loss.reduction)
+        losses = _reduced(values, mask, sample_weight, loss.reduction)
+        if no_class is None:
+            return losses
+        counted = _reduced(no_class, mask, sample_weight, "sum") != 0.0
+        return losses * tf.where(counted, float("nan"), 1.0)
 
     def get_config(self):
         return {"loss": self._identifier}
@@ -134,6 +145,24 @@ def _crossentropy_for(y_true, y_pred) -> keras.losses.Loss:
     if y_true.shape.rank < y_pred.shape.rank or y_true.shape[-1] == 1:
         return keras.losses.SparseCategoricalCrossentropy()
     return keras.losses.CategoricalCrossentropy()
+
+
+def _is_sparse(loss) -> bool:
+    """Whether targets are numbers of classes."""
+    function = getattr(loss, "fn", getattr(loss, "_function", None))
+    return function is keras.losses.sparse_categorical_crossentropy
+
+
+def _classes_of(loss, y_true, y_pred) -> tuple[tf.Tensor, tf.Tensor]:
+    """The labels, 0 where there is no such class; and 1.0 there, `(b, ...)` like the values."""
+    is_class = (y_true >= 0) & (y_true < y_pred.shape[-1])
+    ignored = getattr(loss, "ignore_class", None)
+    if ignored is not None:
+        is_class |= y_true == ignored
+    no_class = tf.where(is_class, 0.0, 1.0)
+    if no_class.shape.rank == y_pred.shape.rank:
+        no_class = tf.squeeze(no_class, -1)
+    return tf.where(is_class, y_true, tf.zeros_like(y_true)), no_class
 
 
 def _joined(mask, other):

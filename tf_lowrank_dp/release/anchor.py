@@ -76,12 +76,12 @@ class AnchorSpace(ReleaseSpace):
     def refresh(self) -> list[Basis]:
         """The basis of each group: new at the first step and then at every so many steps."""
         if self._refresh_every == 1:
-            return self._new_bases()
+            return self.new_bases()
         if self._kept is None:
             self._make_room()
 
         def renew():
-            new = [basis.tensors for basis in self._new_bases()]
+            new = [basis.tensors for basis in self.new_bases()]
             tf.nest.map_structure(lambda kept, value: kept.assign(value), self._kept, new)
             return tf.constant(True)
 
@@ -111,7 +111,8 @@ class AnchorSpace(ReleaseSpace):
                 lifted[index] = tf.reshape(part, shape)
         return [lifted[index] for index in range(len(self.parameters))]
 
-    def _new_bases(self) -> list[Basis]:
+    def new_bases(self) -> list[Basis]:
+        """A basis of each group at the present weights, whether one is due or not."""
         anchors = self._anchors()
         found = []
         for group, size in zip(self.groups, self.num_bases, strict=True):
@@ -124,7 +125,7 @@ class AnchorSpace(ReleaseSpace):
     def _make_room(self) -> None:
         """Variables for the bases between refreshes; shapes come from a trace that is not run."""
         trace = tf.function(
-            lambda: [basis.tensors for basis in self._new_bases()], autograph=False
+            lambda: [basis.tensors for basis in self.new_bases()], autograph=False
         ).get_concrete_function()
         with tf.init_scope():
             self._kept = tf.nest.map_structure(
@@ -147,4 +148,7 @@ def _finite(anchors: list[Anchor]) -> list[Anchor]:
         mask = tf.reshape(finite, [-1] + [1] * (tensor.shape.rank - 1))
         return tf.where(mask, tensor, 0.0)
 
-    return [tuple(cleaned(tensor) for tensor in anchor) for anchor in anchors]
+    # Mostly there is nothing to do, and a copy of all anchors is not made.
+    return tf.cond(
+        tf.reduce_all(finite), lambda: anchors, lambda: tf.nest.map_structure(cleaned, anchors)
+    )

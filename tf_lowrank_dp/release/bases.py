@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import tensorflow as tf
 
 _COMPLETION = 1e-6
 _NEGLIGIBLE = 1e-5
 _NEGLIGIBLE_COEFFICIENTS = 1e-3
+_NEARLY_DEPENDENT = 1e-2
+_SMALLEST = 1e-36
 
 
 def orthonormal_columns(matrix: tf.Tensor, completion: tf.Tensor) -> tf.Tensor:
@@ -79,53 +84,102 @@ def orthonormal_rows(matrix: tf.Tensor) -> tf.Tensor:
     return 1.5 * rows - tf.matmul(0.5 * gram, rows)
 
 
-def leading_rows(matrix: tf.Tensor, start: tf.Tensor, power_iterations: int) -> tf.Tensor:
+def leading_rows(
+    matrices: Sequence[tf.Tensor], starts: Sequence[tf.Tensor], power_iterations: int
+) -> list[tf.Tensor]:
     """Orthonormal rows near the leading right singular vectors (GEP, Algorithm 1, lines 2 to 7).
 
     Each iteration maps `B` to an orthonormal basis of `(G B^T)^T G`.  The small factor is made
     orthonormal first, which leaves the span and keeps the spread of the singular values of `G` from
-    being squared.
+    being squared.  It is also what is scaled, where entries of `G` are huge or tiny: nothing of
+    the size of `G` is copied.
 
     Args:
-        matrix: `G`, float32 `(m, p)`.
-        start: random `(k, p)`.
+        matrices: `G` in blocks of columns, float32 `(m, p_v)`, finite.
+        starts: random float32 `(k, p_v)`.
         power_iterations: at least 1.
 
     Returns:
-        `B`, float32 `(k, p)`, see `orthonormal_rows`.
+        `B` in blocks of columns, float32 `(k, p_v)`: orthonormal rows and zeros for what is
+        missing, see `orthonormal_rows`.
     """
-    matrix = tf.math.divide_no_nan(matrix, tf.reduce_max(tf.abs(matrix)))
-    rows = start
+    largest = tf.reduce_max([tf.maximum(tf.reduce_max(g), -tf.reduce_min(g)) for g in matrices])
+    largest = tf.where(largest > _SMALLEST, largest, 0.0)
+    rows = list(starts)
     for _ in range(power_iterations):
-        images = tf.matmul(rows, matrix, transpose_b=True)
-        rows = orthonormal_rows(tf.matmul(orthonormal_rows(images), matrix))
+        images = tf.add_n(
+            [
+                tf.matmul(tf.math.divide_no_nan(b, largest), g, transpose_b=True)
+                for b, g in zip(rows, matrices, strict=True)
+            ]
+        )
+        mixing = tf.math.divide_no_nan(orthonormal_rows(images), largest)
+        rows = _orthonormal_blocks([tf.matmul(mixing, g) for g in matrices])
     return rows
 
 
-def leading_coefficients(gram: tf.Tensor, start: tf.Tensor, power_iterations: int) -> tf.Tensor:
+def _orthonormal_blocks(blocks: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """`orthonormal_rows` of blocks of columns, for rows that are nearly orthogonal already.
+
+    Rows of different lengths are scaled to 1 before their inner products are taken: these are well
+    conditioned then, and float32 is enough for them.
+    """
+    squares = tf.add_n([tf.reduce_sum(tf.square(block), axis=1) for block in blocks])
+    held = squares > _NEGLIGIBLE**2 * tf.reduce_max(squares)
+    scales = tf.where(held, tf.math.rsqrt(tf.where(held, squares, 1.0)), 0.0)
+    gram = _gram(blocks) * scales[:, None] * scales
+    mixing = tf.cast(_whitening(tf.cast(gram, tf.float64), _NEARLY_DEPENDENT), tf.float32) * scales
+    blocks = [tf.matmul(mixing, block) for block in blocks]
+    correction = 1.5 * tf.eye(gram.shape[0]) - 0.5 * _gram(blocks)
+    return [tf.matmul(correction, block) for block in blocks]
+
+
+def _gram(blocks: Sequence[tf.Tensor]) -> tf.Tensor:
+    return tf.add_n([tf.matmul(block, block, transpose_b=True) for block in blocks])
+
+
+class Coefficients(NamedTuple):
+    """Orthonormal combinations `B = C G` of the rows of `G`, float64.
+
+    Attributes:
+        values: `C (k, m)`.
+        gram: `B B^T (k, k)` as computed: diagonal with ones, and zeros for what is missing.
+        mixing, mixed: `W (k, k)` and `M (k, m)`, of which `C` is the product.
+    """
+
+    values: tf.Tensor
+    gram: tf.Tensor
+    mixing: tf.Tensor
+    mixed: tf.Tensor
+
+
+def leading_coefficients(gram: tf.Tensor, start: tf.Tensor, power_iterations: int) -> Coefficients:
     """`leading_rows` of `G`, as coefficients `C` over its rows: `B = C G`.
 
     Only the inner products of the rows are needed.  Directions that hold less than a thousandth of
-    the largest one are left out: their coefficients would be large and blow up rounding.
+    the largest one are left out: their coefficients would be large and blow up rounding.  The
+    images of the start, any combinations of which would do, are taken in float32.
 
     Args:
         gram: `G G^T`, float64 `(m, m)`, finite.
         start: random float64 `(k, m)`: the iterations begin with `start G`.
         power_iterations: at least 1.
-
-    Returns:
-        float64 `(k, m)`; `C G G^T C^T` is diagonal with ones, and zeros for what is missing.
     """
     largest = tf.reduce_max(tf.linalg.diag_part(gram))
     gram = tf.math.divide_no_nan(gram, largest)
-    coefficients = start
+    single = tf.cast(gram, tf.float32)
+    values = start
     for _ in range(power_iterations):
-        images = tf.matmul(coefficients, gram)
+        images = tf.cast(tf.matmul(tf.cast(values, tf.float32), single), tf.float64)
         inner = tf.matmul(images, images, transpose_b=True)
         mixed = tf.matmul(_whitening(inner, _NEGLIGIBLE), images)
-        inner = tf.matmul(tf.matmul(mixed, gram), mixed, transpose_b=True)
-        coefficients = tf.matmul(_whitening(inner, _NEGLIGIBLE_COEFFICIENTS), mixed)
-    return tf.math.divide_no_nan(coefficients, tf.sqrt(largest))
+        products = tf.matmul(mixed, gram)
+        inner = tf.matmul(products, mixed, transpose_b=True)
+        mixing = _whitening(inner, _NEGLIGIBLE_COEFFICIENTS)
+        values = tf.matmul(mixing, mixed)
+    found = tf.matmul(tf.matmul(mixing, products), values, transpose_b=True)
+    scale = tf.math.divide_no_nan(tf.ones([], tf.float64), tf.sqrt(largest))
+    return Coefficients(scale * values, found, scale * mixing, mixed)
 
 
 def _whitening(gram: tf.Tensor, negligible: float) -> tf.Tensor:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, zero_absent
 from tf_lowrank_dp.per_example.materialized import Materialized
-from tf_lowrank_dp.release.bases import leading_coefficients
+from tf_lowrank_dp.release.bases import Coefficients, leading_coefficients
 from tf_lowrank_dp.release.flat import FlatGradient, flat_rows
 from tf_lowrank_dp.release.held_basis import Anchor, formed
 from tf_lowrank_dp.release.space import Normal
@@ -32,9 +32,11 @@ class CoefficientBasis:
 
     * Inner products of `g` are off by at most `v a_j |g|`, so `w = B g + e` with
       `|e| <= 2 v c |g|`.
-    * The same holds for `G G^T`, so `B B^T` as computed is off by at most `4 v c^2` in the spectral
-      norm, and the largest eigenvalue of `B B^T` is at most `1 + h` with `h` its largest absolute
-      row sum, minus 1, plus `4 v (1 + c^2)`.
+    * The same holds for `G G^T`.  `C` is the product of two matrices, `W M`, and rounded itself;
+      `B B^T` is computed as `(W (M G G^T)) C^T`, so with `f = | |W| |M| a |` it is off by at
+      most `4 v c f` in the spectral norm: the bounds of all roundings are at most `4 v` times
+      `(|W| |M| a) (|C| a)^T`, whose norm is `f c`.  The largest eigenvalue of `B B^T` is at most
+      `1 + h` with `h` the largest absolute row sum computed, minus 1, plus `4 v (1 + c f)`.
     * Expanding, `|r|^2 = |g|^2 - |w|^2 + 2 <e, w> + w^T (B B^T - I) w`, and `|w| <= q |g|` for
       `q = 1 + h + 2 v c`.  So `|r|^2 <= |g|^2 - |w|^2 + (4 v c q + h q^2 + 4 v (1 + q^2)) |g|^2`,
       where the last term is the rounding of `|g|^2` and `|w|^2`.
@@ -74,8 +76,9 @@ class CoefficientBasis:
         coefficients = leading_coefficients(gram, start, power_iterations)
         terms = sum(_terms(anchor) for anchor in anchors)
         v = (terms + gram.shape[0] + size + 8) * _DOUBLE_ROUNDOFF
-        guard = _guard(coefficients, gram, v)
-        return cls([coefficients, guard, [tuple(anchor) for anchor in anchors]])
+        lengths = tf.sqrt(tf.maximum(tf.linalg.diag_part(gram), 0.0))
+        guard = _guard(coefficients, lengths, v)
+        return cls([coefficients.values, guard, [tuple(anchor) for anchor in anchors]])
 
     def project(
         self, gradients: Sequence[PerExampleGradient]
@@ -167,17 +170,23 @@ def formed_size(anchor: Anchor) -> int:
     return anchor[0].shape[1] * anchor[1].shape[1]
 
 
-def _guard(coefficients: tf.Tensor, gram: tf.Tensor, v: float) -> tf.Tensor:
+def _guard(coefficients: Coefficients, lengths: tf.Tensor, v: float) -> tf.Tensor:
     """The factor of `|g|^2` in the bound, see `CoefficientBasis`."""
-    lengths = tf.sqrt(tf.maximum(tf.linalg.diag_part(gram), 0.0))
-    c = tf.norm(tf.linalg.matvec(tf.abs(coefficients), lengths)) * (1.0 + 1e-9)
-    rows = tf.matmul(tf.matmul(coefficients, gram), coefficients, transpose_b=True)
-    largest = tf.reduce_max(tf.reduce_sum(tf.abs(rows), axis=1))
-    h = tf.maximum(largest - 1.0, 0.0) + 4.0 * v * (1.0 + c * c)
+    c = _norm_of_product([coefficients.values], lengths)
+    f = _norm_of_product([coefficients.mixing, coefficients.mixed], lengths)
+    largest = tf.reduce_max(tf.reduce_sum(tf.abs(coefficients.gram), axis=1))
+    h = tf.maximum(largest - 1.0, 0.0) + 4.0 * v * (1.0 + c * f)
     q = 1.0 + h + 2.0 * v * c
     slack = 4.0 * v * c * q + h * q * q + 4.0 * v * (1.0 + q * q)
     ratio = tf.maximum(4.0 * v * (1.0 + c * q) / _SUM_PRECISION, _LEAST_RATIO)
     return tf.maximum(slack, ratio * ratio)
+
+
+def _norm_of_product(matrices: Sequence[tf.Tensor], vector: tf.Tensor) -> tf.Tensor:
+    """`| |M_1| ... |M_n| v |`, rounded up."""
+    for matrix in reversed(matrices):
+        vector = tf.linalg.matvec(tf.abs(matrix), vector)
+    return tf.norm(vector) * (1.0 + 1e-9)
 
 
 def _alike(gradient: PerExampleGradient, anchor: Anchor) -> Anchor:

@@ -50,8 +50,7 @@ class HeldBasis:
         matrices = [flat_rows(formed(anchor)) for anchor in anchors]
         sizes = [matrix.shape[1] for matrix in matrices]
         [start] = normal([(size, sum(sizes))])
-        rows = leading_rows(tf.concat(matrices, axis=1), start, power_iterations)
-        return cls(tf.split(rows, sizes, axis=1))
+        return cls(leading_rows(matrices, tf.split(start, sizes, axis=1), power_iterations))
 
     def project(
         self, gradients: Sequence[PerExampleGradient]

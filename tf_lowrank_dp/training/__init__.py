@@ -3,6 +3,7 @@
 from tf_lowrank_dp.training import restore as _restore  # noqa: F401  (registers itself)
 from tf_lowrank_dp.training.callbacks import PrivacyBudget
 from tf_lowrank_dp.training.make_private import make_private, make_standard
+from tf_lowrank_dp.training.replace_batch_normalization import replace_batch_normalization
 from tf_lowrank_dp.training.report import privacy_spent, privacy_statement
 from tf_lowrank_dp.training.run import start_run
 from tf_lowrank_dp.training.trainer import PrivateTrainer
@@ -14,5 +15,6 @@ __all__ = [
     "make_standard",
     "privacy_spent",
     "privacy_statement",
+    "replace_batch_normalization",
     "start_run",
 ]

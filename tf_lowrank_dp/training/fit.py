@@ -14,6 +14,7 @@ from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
 from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.run import check_budget, start_run
+from tf_lowrank_dp.training.saving import restore_backup
 from tf_lowrank_dp.training.state import state_of
 from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
@@ -98,8 +99,10 @@ def fit(
     if optimizer.public_data is not None:
         warn_about_overlap(optimizer.public_data.features, x)
     spec = data.element_spec.get("y")
+    callbacks = _as_list(callbacks)
+    restore_backup(model, callbacks)
     start_run(model, data.sampling, steps, seeded=data.seeded, target_spec=spec)
-    callbacks = [_BudgetGuard(data), *_as_list(callbacks)]
+    callbacks = [_BudgetGuard(_steps_taken(model, data)), *callbacks]
     try:
         return keras.Model.fit(
             model,
@@ -130,17 +133,15 @@ def evaluate(model: keras.Model, *args, **kwargs):
 
 
 class _BudgetGuard(keras.callbacks.Callback):
-    """Stops the step that would overspend."""
+    """Stops the steps that would overspend, and notes the others in the ledger's file."""
 
-    def __init__(self, data: TrainingData):
+    def __init__(self, steps_per_epoch: int):
         super().__init__()
-        self._data = data
+        self._steps_per_epoch = steps_per_epoch
 
     def on_train_batch_begin(self, batch, logs=None):
-        steps = self.model.steps_per_execution
-        if self._data.ends:  # so may an execution, before its last step
-            steps = min(steps, self._data.steps_per_epoch - batch)
-        check_budget(self.model, steps)
+        left = self._steps_per_epoch - batch  # where data end, the last execution is cut short
+        check_budget(self.model, min(self.model.steps_per_execution, left), left)
 
 
 def _granule(batch_size: int, jit_compile: bool) -> int:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import os
 
 import keras
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp.accounting import open_ledger_file
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.training.fit import evaluate, fit
 from tf_lowrank_dp.training.run import adopt_ledger
+from tf_lowrank_dp.training.saving import load_weights, save, save_weights
 from tf_lowrank_dp.training.state import (
     PrivateState,
     attach_state,
@@ -42,27 +45,44 @@ _METHODS = {
     "fit": fit,
     "evaluate": evaluate,
     "compile": compile_private,
+    "save": save,
+    "save_weights": save_weights,
+    "load_weights": load_weights,
 }
 
 
-def make_private(model: keras.Model, microbatch_size: int | None = None) -> keras.Model:
+def make_private(
+    model: keras.Model,
+    microbatch_size: int | None = None,
+    ledger_path: str | os.PathLike | None = None,
+) -> keras.Model:
     """Makes `model.fit` train privately, in place.
 
-    The model keeps its class, layers, weights and methods; `fit`, `train_step`, `compile` and
-    `evaluate` of this one object are replaced, so that it trains only with a private optimizer.
-    Nothing of it is saved with the model.  Converting again changes `microbatch_size` and keeps
-    the ledger.
+    The model keeps its class, layers and weights; `fit`, `train_step`, `compile`, `evaluate` and
+    what saves and loads are replaced on this one object, so that it trains only with a private
+    optimizer and its ledger is never behind its weights.  Nothing of it is saved with the model.
+    Converting again changes `microbatch_size`, and keeps the ledger and its file.
+
+    With `ledger_path` steps are noted in a file before they are taken, so that those lost in a
+    crash count as well: give the same path when you resume.  Where training ends by itself the
+    file is exact; where it is cut off, it counts at most one execution of steps, or 1/64 of the
+    steps of the run, too many, and never too few.  `fit` and `PrivateTrainer` write it.
 
     Args:
         model: a built Keras model.
         microbatch_size: largest number of examples differentiated at once: bounds memory and
             changes no result but rounding.  None for the whole batch.
+        ledger_path: a local file for the ledger, in a folder that exists; what it holds is added
+            to the model's ledger.  One training at a time can use it.
 
     Returns:
         The same model.
 
     Raises:
         UnsupportedModelError: the model mixes examples, is not built, or trains nothing.
+        OSError: the file cannot be opened or written.
+        RuntimeError: another process uses the file.
+        ValueError: the file is damaged, or no ledger; it is left as it is.
 
     Example:
 
@@ -74,7 +94,12 @@ def make_private(model: keras.Model, microbatch_size: int | None = None) -> kera
     if microbatch_size is not None:
         _validate.integer_at_least(1, microbatch_size=microbatch_size)
     validate_model(model)
-    attach_state(model, PrivateState(ledger_of(model), microbatch_size))
+    ledger = ledger_of(model)
+    if ledger_path is not None:
+        ledger.file = open_ledger_file(ledger_path)
+        ledger.merge(ledger.file.ledger)
+        ledger.file.add(ledger)
+    attach_state(model, PrivateState(ledger, microbatch_size))
     _share_ledger(model)
     for name, function in _METHODS.items():
         object.__setattr__(model, name, functools.partial(function, model))

@@ -6,9 +6,12 @@ random rows in the shape of the data, never on the data themselves.
 
 from __future__ import annotations
 
+import functools
+
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.random.seed_generator import global_seed_generator
 
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import Recorder
@@ -23,7 +26,7 @@ def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True
 
     Three comparisons, each with equal random numbers in dropout and the like: other examples
     changed, and other examples left out, must leave the first example's loss as it was; and no
-    variable but seeds and metrics may be updated.
+    variable but seeds and metrics may be updated, and none created.
 
     Args:
         model: a built model.
@@ -32,7 +35,8 @@ def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True
         recorded: whether layers will be recorded; then their outputs must have the example axis.
 
     Raises:
-        UnsupportedModelError: examples are coupled, joined with another axis, or state is changed.
+        UnsupportedModelError: examples are coupled, joined with another axis, or state is changed
+            or created.
     """
     if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
         return
@@ -59,13 +63,24 @@ def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True
 def _losses(model, forward, batch):
     """Losses, variables that the forward pass would have changed, and whether it was random."""
     variables = model.variables
-    seeds = {id(g.state) for layer in model._flatten_layers() for g in layer._seed_generators}
-    with keras.StatelessScope(collect_losses=True) as scope:  # add_loss is part of the loss
-        losses, _ = forward(batch)
+    generators = [g for layer in model._flatten_layers() for g in layer._seed_generators]
+    generators.append(global_seed_generator())  # of layers that draw without one of their own
+    seeds = {id(generator.state) for generator in generators}
+    with tf.variable_creator_scope(functools.partial(_refuse_new_variable, model)):
+        with keras.StatelessScope(collect_losses=True) as scope:  # add_loss is part of the loss
+            losses, _ = forward(batch)
     updated = [v for v in variables if scope.get_current_value(v) is not None]
     changed = [v for v in updated if id(v) not in seeds]
     random = bool(scope.state_mapping.keys() & seeds)
     return losses, changed, random
+
+
+def _refuse_new_variable(model, next_creator, **arguments):
+    raise UnsupportedModelError(
+        f"Expected a forward pass that creates no variables. Received: '{model.name}' creates "
+        f"'{arguments.get('name')}' each time it is called, so that it is never trained. "
+        "Create layers and weights in __init__ or build, and only use them in call."
+    )
 
 
 def _check_first_axes(model, forward, batch) -> None:

@@ -10,6 +10,8 @@ import tensorflow as tf
 from tf_lowrank_dp.per_example.backward import bookkeeping
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 
+_AT_ONCE = 512
+
 
 def public_gradients(
     model: keras.Model, microbatch_size: int | None = None, target_spec=None
@@ -20,7 +22,8 @@ def public_gradients(
 
     Args:
         model: private and compiled with a loss.
-        microbatch_size: largest number of examples differentiated at once; None for all.
+        microbatch_size: largest number of examples differentiated at once; None for 512, which
+            bounds what is held beside the gradients.
         target_spec: `tf.TensorSpec` of the private targets, whose form random classes take; None
             for integers `(m,)`.
 
@@ -48,9 +51,8 @@ def public_gradients(
             )
 
         batch = {"x": features, "y": labels}
-        if microbatch_size is None or size <= microbatch_size:
-            return part(batch)
-        return _in_parts(part, batch, size, microbatch_size)
+        count = -(-size // (microbatch_size or _AT_ONCE))
+        return part(batch) if count == 1 else _in_parts(part, batch, size, -(-size // count))
 
     return gradients
 

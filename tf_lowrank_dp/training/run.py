@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp.accounting import LedgerEntry, Sampling, calibrate_noise_multiplier, max_steps
+from tf_lowrank_dp.accounting import (
+    LedgerEntry,
+    PrivacyLedger,
+    Sampling,
+    calibrate_noise_multiplier,
+    max_steps,
+)
 from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
@@ -17,6 +25,7 @@ from tf_lowrank_dp.training.state import Run, state_of
 from tf_lowrank_dp.training.train_step import private_optimizer
 
 _PUBLIC_SEED = 0x7C15  # tells the key of public random numbers from that of the noise
+_NOTED_AHEAD = 64  # a ledger file is at most this fraction of the steps taken ahead of them
 
 
 def start_run(
@@ -110,20 +119,43 @@ def adopt_ledger(model: keras.Model) -> None:
     optimizer.before_save = state.sync
 
 
-def check_budget(model: keras.Model, steps: int = 1) -> None:
-    """Raises before a step that would overspend.
+def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) -> None:
+    """Raises before steps that would overspend; others are noted in the ledger's file, if any.
 
     Args:
         model: private, with a run.
         steps: how many steps are about to be taken.
+        left: how many steps there are until training may end; the file is not ahead of them.
 
     Raises:
         PrivacyBudgetExceededError: with the target and what it would become.
+        OSError: the file cannot be written.
     """
     state, optimizer = state_of(model), private_optimizer(model)
     run = state.run
-    if run.allowed_steps is None:
+    if run.allowed_steps is not None:
+        _refuse_overspending(run, optimizer, state, steps)
+    if state.ledger.file is not None:
+        _note_ahead(run, state.ledger, steps, left)
+
+
+def _note_ahead(run: Run, ledger: PrivacyLedger, steps: int, left: int | None) -> None:
+    """Writes the steps that come to the ledger's file, unless it is that far ahead already.
+
+    Many steps are noted at once when many were taken, so that writing costs less and less a step.
+    """
+    taken = run.steps
+    if taken + steps <= run.noted_steps:
         return
+    ends = [end for end in (left, run.allowed_steps and run.allowed_steps - taken) if end]
+    ahead = max(steps, min([taken // _NOTED_AHEAD, *ends]))
+    entry = dataclasses.replace(run.entry, steps=taken + ahead)
+    unknown = ledger.prior_spend_unknown
+    ledger.file.add(PrivacyLedger([*ledger.entries, entry], prior_spend_unknown=unknown))
+    run.noted_steps = entry.steps
+
+
+def _refuse_overspending(run: Run, optimizer, state, steps: int) -> None:
     state.sync()
     _count_other_runs(run, optimizer, state)
     if run.steps + steps <= run.allowed_steps:

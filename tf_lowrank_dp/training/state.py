@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import weakref
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
@@ -17,6 +19,8 @@ from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 _ATTRIBUTE = "_privacy_state"
 # Ledgers outlive conversion: make_standard and back keeps what was spent.
 _LEDGERS: weakref.WeakKeyDictionary[keras.Model, PrivacyLedger] = weakref.WeakKeyDictionary()
+# Digests of the weights with which private models became ordinary ones.
+_LEFT_WITH: weakref.WeakKeyDictionary[keras.Model, bytes] = weakref.WeakKeyDictionary()
 
 
 @dataclasses.dataclass
@@ -33,6 +37,7 @@ class Run:
         loss: per-example losses of the model, or None in a custom loop.
         allowed_steps: number of releases the budget was calibrated for; None without a budget.
         other_steps: releases of other runs that `allowed_steps` takes into account.
+        noted_steps: releases of the run that the ledger's file holds, ahead of those taken.
     """
 
     engine: PrivateGradients
@@ -44,6 +49,7 @@ class Run:
     loss: CompiledLoss | None
     allowed_steps: int | None
     other_steps: int
+    noted_steps: int = 0
 
     @property
     def steps(self) -> int:
@@ -66,11 +72,18 @@ class PrivateState:
 
 
 def ledger_of(model: keras.Model) -> PrivacyLedger:
-    """The ledger of a model, private at present or not; up to date."""
+    """The ledger of a model, private at present or not; up to date.
+
+    If the weights of a model that was private have changed since `make_standard`, by ordinary
+    training or any other way, it says that what was spent is not known.
+    """
     state = find_state(model)
     if state is not None:
         state.sync()
-    return _LEDGERS.setdefault(model, PrivacyLedger())
+    ledger = _LEDGERS.setdefault(model, PrivacyLedger())
+    if model in _LEFT_WITH and _LEFT_WITH[model] != _digest(model):
+        ledger.mark_prior_spend_unknown()
+    return ledger
 
 
 def find_state(model: keras.Model) -> PrivateState | None:
@@ -96,8 +109,19 @@ def state_of(model: keras.Model) -> PrivateState:
 def attach_state(model: keras.Model, state: PrivateState) -> None:
     """Puts the state on the model, past Keras' attribute tracking: it is not part of the model."""
     object.__setattr__(model, _ATTRIBUTE, state)
+    _LEFT_WITH.pop(model, None)
 
 
 def detach_state(model: keras.Model) -> None:
-    """Takes the state off; the ledger stays known."""
+    """Takes the state off; the ledger stays known, and what the weights were if any was spent."""
     model.__dict__.pop(_ATTRIBUTE, None)
+    if ledger_of(model).num_steps:
+        _LEFT_WITH[model] = _digest(model)
+
+
+def _digest(model: keras.Model) -> bytes:
+    """SHA-256 of the weights."""
+    digest = hashlib.sha256()
+    for variable in model.weights:
+        digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes())
+    return digest.digest()

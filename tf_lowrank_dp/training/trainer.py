@@ -85,5 +85,8 @@ class PrivateTrainer:
         apply_gradients(self._model, private_optimizer(self._model), gradients)
 
     def check_budget(self, steps: int = 1) -> None:
-        """Raises `PrivacyBudgetExceededError` if `steps` more releases would overspend."""
+        """Raises `PrivacyBudgetExceededError` if `steps` more releases would overspend.
+
+        Others are noted in the ledger's file, if there is one (`make_private(ledger_path=...)`).
+        """
         check_budget(self._model, steps)

@@ -68,7 +68,14 @@ def _validate_layer(layer: keras.layers.Layer) -> None:
             f"Expected layers that treat each example by itself. Received: '{layer.name}', a "
             "trainable BatchNormalization, which mixes the examples of a batch and stores their "
             "averages without noise. Freeze it (layer.trainable = False uses the stored "
-            "averages) or use keras.layers.GroupNormalization instead."
+            "averages) or use keras.layers.GroupNormalization instead: "
+            "tfdp.replace_batch_normalization(model) gives a copy that does."
+        )
+    if isinstance(layer, keras.layers.SpectralNormalization):
+        raise UnsupportedModelError(
+            f"Expected layers whose weights only the optimizer changes. Received: '{layer.name}', "
+            "a SpectralNormalization, which rewrites the kernel of its layer in every forward "
+            "pass. Use the layer inside of it by itself."
         )
     if getattr(layer, "stateful", False):
         raise UnsupportedModelError(

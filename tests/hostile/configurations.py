@@ -1,0 +1,69 @@
+"""The configurations that hostile records are fed to."""
+
+import tf_lowrank_dp as tfdp
+from tests.hostile.harness import Configuration
+
+DPSGD, SPARSE, POWER = tfdp.DPSGDOptimizer, tfdp.SparseDPSGDOptimizer, tfdp.DPPowerSGDOptimizer
+RGP, LSG, GEP = tfdp.RGPOptimizer, tfdp.LSGOptimizer, tfdp.GEPOptimizer
+LAYERS = {"clipping": "per_layer"}
+REWEIGHT = {"gradient_method": "reweight"}
+RANK = {"rank": 2, "include": ["kernel"]}
+WEIGHTS = {**RANK, "carriers_from": "weights"}
+RANDOM = {**RANK, "carriers_from": "random"}
+HISTORY = {**RANK, "carriers_from": "history", "warmup_steps": 0}
+BASES = {"num_bases": 9}
+NEURON = {"unit": "neuron", "sparsity": 0.5}
+BFLOAT = {"policy": "mixed_bfloat16"}
+
+CONFIGURATIONS = {
+    "dense dpsgd": Configuration("dense", DPSGD),
+    "dense dpsgd per layer reweight": Configuration("dense", DPSGD, LAYERS | REWEIGHT),
+    "dense sparse weight": Configuration("dense", SPARSE, {"l2_norm_clip": 1e-3}),
+    "dense sparse neuron per layer": Configuration(
+        "dense", SPARSE, NEURON | LAYERS, microbatch_size=3
+    ),
+    "dense rgp weights": Configuration("dense", RGP, WEIGHTS | {"l2_norm_clip": 100.0}),
+    "dense gep": Configuration("dense", GEP, BASES),
+    "dense gep in one group": Configuration(
+        "dense", GEP, BASES | {"num_groups": 1}, microbatch_size=3
+    ),
+    "dense b-gep": Configuration("dense", GEP, BASES | {"residual": False}),
+    "dense gep reweight": Configuration("dense", GEP, BASES | REWEIGHT),
+    "sequence dpsgd": Configuration("sequence", DPSGD),
+    "sequence dpsgd xla": Configuration("sequence", DPSGD, jit_compile=True),
+    "sequence dpsgd per layer bfloat": Configuration("sequence", DPSGD, LAYERS, **BFLOAT),
+    "sequence dpsgd per layer reweight xla": Configuration(
+        "sequence", DPSGD, LAYERS | REWEIGHT, jit_compile=True
+    ),
+    "sequence dpsgd reweight": Configuration("sequence", DPSGD, REWEIGHT, microbatch_size=5),
+    "sequence dpsgd per layer reweight bfloat": Configuration(
+        "sequence", DPSGD, LAYERS | REWEIGHT, **BFLOAT
+    ),
+    "sequence power sgd per layer": Configuration("sequence", POWER, RANK | LAYERS),
+    "sequence rgp weights": Configuration("sequence", RGP, WEIGHTS),
+    "sequence rgp history": Configuration("sequence", RGP, HISTORY, microbatch_size=3),
+    "sequence rgp random left per layer": Configuration(
+        "sequence", RGP, RANDOM | LAYERS | {"carriers": "left"}
+    ),
+    "sequence rgp right bfloat": Configuration(
+        "sequence", RGP, WEIGHTS | {"carriers": "right"}, **BFLOAT
+    ),
+    "sequence lsg": Configuration("sequence", LSG, WEIGHTS),
+    "sequence lsg per layer reweight": Configuration("sequence", LSG, WEIGHTS | LAYERS | REWEIGHT),
+    "sequence lsg scaled bfloat": Configuration(
+        "sequence", LSG, RANDOM | {"gradient_scale": {"first": 0.1, "head": 7.0}},
+        microbatch_size=2, **BFLOAT,
+    ),
+    "sequence gep bfloat": Configuration("sequence", GEP, BASES, **BFLOAT),
+    "conv dpsgd": Configuration("conv", DPSGD),
+    "conv dpsgd per layer reweight": Configuration("conv", DPSGD, LAYERS | REWEIGHT),
+    "conv sparse neuron bfloat": Configuration("conv", SPARSE, NEURON, **BFLOAT),
+    "conv rgp weights": Configuration("conv", RGP, WEIGHTS),
+    "conv gep": Configuration("conv", GEP, BASES, microbatch_size=3),
+    "recurrent dpsgd": Configuration("recurrent", DPSGD, {"l2_norm_clip": 1e-3}),
+    "recurrent rgp history per layer": Configuration("recurrent", RGP, HISTORY | LAYERS),
+    "recurrent lsg": Configuration("recurrent", LSG, WEIGHTS, microbatch_size=3),
+    "attention dpsgd per layer": Configuration("attention", DPSGD, LAYERS),
+    "attention rgp random reweight": Configuration("attention", RGP, RANDOM | REWEIGHT),
+    "attention sparse weight bfloat": Configuration("attention", SPARSE, **BFLOAT),
+}  # fmt: skip

@@ -1,0 +1,319 @@
+"""Ways to break the package, and the tests that must notice.
+
+Each mutation replaces text in a copy of the package.  `python -m tests.mutations.run` applies them
+one by one, runs the tests named, and writes `docs/mutations.md`.
+"""
+
+import dataclasses
+
+RULES = {
+    0: "Noise is fresh: no draw is repeated, not in a fork either (the wall)",
+    1: "The sampler and the accountant are one object",
+    2: "One logical Poisson draw, then split it",
+    3: "Divide by the expected batch size",
+    4: "An empty draw is a step, a large one is not truncated",
+    5: "A NaN or infinity costs its own example only",
+    6: "Clip factors use an upper bound of the norm",
+    7: "Norms, sums and noise are float32",
+    8: "What mixes examples or keeps state is refused",
+    9: "Every trainable variable is clipped and noised",
+    10: "Private optimizers and private models need each other",
+    11: "Zero `sample_weight` is not padding",
+    12: "Metrics are not private and say so; presence is given to them",
+    13: "Sigma is rounded up; epsilon never exceeds its target",
+    14: "The neighbouring relation and the public number of examples are printed",
+    15: "The ledger only grows",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutation:
+    """One way to break a rule.
+
+    Attributes:
+        rule: number of the rule in `docs/design.md`; 0 for the noise itself.
+        what: the broken behaviour, in words.
+        edits: `(file, text, replacement)`; files are relative to the package, and each text occurs
+            exactly once in its file.
+        tests: node ids below `tests/`, of which at least one must fail.
+    """
+
+    rule: int
+    what: str
+    edits: tuple[tuple[str, str, str], ...]
+    tests: tuple[str, ...]
+
+
+def mutation(rule, what, file, old, new, *tests):
+    return Mutation(rule, what, ((file, old, new),), tests)
+
+
+HOSTILE = (
+    "hostile/test_hostile_records.py::"
+    "test_a_hostile_record_moves_the_release_by_at_most_the_sensitivity_and_nothing_else"
+)
+WALL = (
+    "hostile/test_wall.py::test_everything_released_has_the_stated_noise_once_and_of_its_own"
+    "[dense dpsgd per layer reweight]"
+)
+INCLUSION = (
+    "sampling/test_inclusion_in_training.py::"
+    "test_every_example_counts_once_or_not_at_all_with_the_rate_that_is_accounted"
+)
+DISTRIBUTION, CLIPPING = "sampling/test_poisson_distribution.py", "mechanism/test_clipping.py"
+ENGINE, REFUSALS = "mechanism/test_engine.py", "training/test_refusals.py"
+DRAW = "yield self._gather(poisson_draw(generator, self._num_examples, self.sampling_rate))"
+ADD_NOISE = "[tensor + deviation * next(normals) for tensor in block]"
+
+MUTATIONS = [
+    mutation(
+        0, "noise is reused: every step draws under the same counter", "mechanism/noise.py",
+        "self._draws.assign_add(1)", "self._draws.assign_add(0)",
+        "mechanism/test_noise.py::test_every_step_of_a_graph_draws_anew",
+        "hostile/test_wall.py::test_consecutive_steps_have_other_noise",
+    ),
+    mutation(
+        0, "noise is reused: all variables of a step share it", "mechanism/noise.py",
+        "[tf.reshape(t, s) for", "[tf.reshape(flat[: math.prod(s)], s) for",
+        "mechanism/test_noise.py::test_noise_of_variables_and_of_steps_is_independent", WALL,
+    ),
+    mutation(
+        0, "a forked process keeps the key", "mechanism/noise.py",
+        "os.register_at_fork(after_in_child=_rekey_all)", "pass",
+        "mechanism/test_fork.py::test_a_forked_process_takes_a_key_of_its_own",
+    ),
+    mutation(
+        1, "the sampler draws at twice the rate that it states", "sampling/poisson.py",
+        DRAW, DRAW.replace("self.sampling_rate", "min(1.0, 2 * self.sampling_rate)"),
+        f"{DISTRIBUTION}::test_samplers_draw_at_the_stated_rate", INCLUSION,
+    ),
+    mutation(
+        1, "batches of a fixed size are accounted as Poisson draws", "sampling/poisson.py",
+        "size = generator.binomial(num_examples, sampling_rate)",
+        "size = round(num_examples * sampling_rate)",
+        f"{DISTRIBUTION}::test_sizes_have_the_binomial_distribution", INCLUSION,
+    ),
+    mutation(
+        1, "shuffled batches of others are accounted as Poisson draws", "sampling/declared.py",
+        "return Sampling.shuffle(batch_size, steps_per_pass, num_examples)",
+        "return Sampling.poisson(batch_size * steps_per_pass, batch_size)",
+        "sampling/test_declared.py::test_shuffle_counts_passes_of_the_datasets_length",
+    ),
+    mutation(
+        2, "a step is two independent draws of half the rate", "sampling/poisson.py",
+        DRAW,
+        "yield self._gather(np.concatenate([poisson_draw(generator, self._num_examples, "
+        "self.sampling_rate / 2) for _ in range(2)]))",
+        INCLUSION,
+    ),
+    mutation(
+        2, "every microbatch is a release with noise of its own", "mechanism/engine.py",
+        "return self.mechanism.clipped_sums(blocks, presence)",
+        "return self.mechanism.release("
+        "self.mechanism.clipped_sums(blocks, presence), self.noise)",
+        f"{ENGINE}::test_a_logical_batch_takes_one_noise_draw_and_one_step_whatever_the_microbatch"
+        "_size",
+        WALL,
+    ),
+    mutation(
+        3, "the sum is divided by the size drawn", "mechanism/engine.py",
+        "t / self.expected_batch_size", "t / tf.maximum(tf.reduce_sum(presence), 1.0)",
+        f"{ENGINE}::test_the_sum_is_divided_by_the_expected_size_whatever_was_drawn",
+    ),
+    mutation(
+        3, "the noise is divided by the batch size, once too often", "mechanism/gaussian.py",
+        ADD_NOISE, ADD_NOISE.replace("deviation *", "deviation / 8.0 *"),
+        "mechanism/test_noise.py::"
+        "test_variance_of_what_is_added_is_the_square_of_multiplier_times_clip",
+        WALL,
+    ),
+    mutation(
+        4, "empty draws are skipped", "sampling/poisson.py",
+        f"            {DRAW}",
+        "            indices = poisson_draw(generator, self._num_examples, self.sampling_rate)\n"
+        "            if len(indices):\n"
+        "                yield self._gather(indices)",
+        "sampling/test_poisson.py::test_an_empty_draw_is_one_granule_of_absent_rows",
+    ),
+    mutation(
+        4, "draws that are larger than expected are cut", "sampling/poisson.py",
+        DRAW, DRAW[:-1] + "[: self._batch_size])",
+        f"{DISTRIBUTION}::test_samplers_draw_at_the_stated_rate",
+    ),
+    mutation(
+        5, "non-finite norms are not noticed", "mechanism/clipping.py",
+        "usable = tf.math.is_finite(bound) & (presence > 0.0)", "usable = presence > 0.0",
+        f"{CLIPPING}::test_a_hostile_record_gets_factor_0_and_costs_only_itself",
+        f"{HOSTILE}[dense dpsgd]",
+    ),
+    mutation(
+        5, "a factor of 0 leaves NaN a NaN", "per_example/gradient.py",
+        "return tf.math.multiply_no_nan(tensor, tf.reshape(weights, shape))",
+        "return tensor * tf.reshape(weights, shape)",
+        f"{CLIPPING}::test_absent_rows_contribute_nothing_whatever_they_hold",
+        f"{HOSTILE}[dense dpsgd]",
+    ),
+    mutation(
+        6, "no clipping", "mechanism/clipping.py",
+        "factors = tf.minimum(1.0, tf.math.divide_no_nan(l2_norm_clip, bound))",
+        "factors = tf.ones_like(bound)",
+        f"{CLIPPING}::test_factors_are_the_smaller_of_1_and_clip_over_norm",
+        f"{HOSTILE}[dense dpsgd]",
+    ),
+    mutation(
+        6, "norms are taken as computed, without a bound of the rounding", "mechanism/clipping.py",
+        "gradient.squared_norm_bounds()", "gradient.squared_norms()",
+        "mechanism/test_sensitivity.py::test_positions_that_cancel_in_float32_are_still_clipped",
+        f"{HOSTILE}[sequence dpsgd]",
+    ),
+    mutation(
+        6, "per-layer clipping at the whole clip, accounted as a flat one", "mechanism/gaussian.py",
+        "factors = clip_factors(block, presence, clip)",
+        "factors = clip_factors(block, presence, self.l2_norm_clip)",
+        f"{ENGINE}::test_per_layer_clipping_bounds_each_layer_and_the_root_of_their_squares",
+        f"{HOSTILE}[attention dpsgd per layer]",
+    ),
+    Mutation(
+        6, "ReweightGP puts the factors on the losses, where bfloat16 rounds them anew",
+        (
+            (
+                "per_example/backward.py",
+                "total = tf.reduce_sum(tf.math.multiply_no_nan(losses, present))",
+                "total = tf.reduce_sum(tf.math.multiply_no_nan(losses, weights))",
+            ),
+            (
+                "per_example/backward.py",
+                "return self._second(weights).weighted_sum(weights)",
+                "return self._second(weights).weighted_sum(tf.cast(weights != 0.0, tf.float32))",
+            ),
+        ),
+        (f"{HOSTILE}[sequence dpsgd per layer reweight bfloat]",),
+    ),
+    mutation(
+        6, "GEP's residual has no guard against cancelling", "release/coefficient_basis.py",
+        " + self._basis.guard * squares", "",
+        "mechanism/test_gep_sensitivity.py::"
+        "test_records_nearly_inside_the_subspace_never_release_more_than_the_clip",
+    ),
+    mutation(
+        7, "clipped sums are formed in bfloat16", "per_example/outer_product.py",
+        "d = tf.reshape(d, [-1, self._d.shape[2]])",
+        "d = tf.cast(tf.cast(tf.reshape(d, [-1, self._d.shape[2]]), tf.bfloat16), tf.float32)",
+        f"{HOSTILE}[sequence dpsgd]",
+    ),
+    mutation(
+        7, "TensorFloat-32 stays on", "training/run.py",
+        "tf.config.experimental.enable_tensor_float_32_execution(False)", "pass",
+        "hostile/test_wall.py::test_a_run_switches_tensor_float_32_off",
+    ),
+    mutation(
+        8, "losses that depend on other examples are accepted", "training/probe.py",
+        "if abs(a - b) > _TOLERANCE", "if False and abs(a - b) > _TOLERANCE",
+        f"{REFUSALS}::test_a_layer_that_mixes_examples_is_found_and_refused",
+    ),
+    mutation(
+        8, "layers that keep state are accepted", "training/probe.py",
+        "    if changed:\n", "    if False:\n",
+        f"{REFUSALS}::test_a_layer_that_changes_state_is_refused_by_name",
+    ),
+    mutation(
+        8, "trainable batch normalization is accepted", "training/validate_model.py",
+        "if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:", "if False:",
+        f"{REFUSALS}::test_trainable_batch_normalization_is_refused_with_the_remedy",
+    ),
+    mutation(
+        9, "variables without a gradient source are skipped", "layers/coverage.py",
+        "    if missing:\n", "    if False:\n",
+        f"{REFUSALS}::test_a_layer_without_gradient_source_is_refused_by_name",
+    ),
+    mutation(
+        9, "only the first variable of each block gets noise", "mechanism/gaussian.py",
+        ADD_NOISE,
+        "[tensor + deviation * next(normals) * (n == 0) for n, tensor in enumerate(block)]",
+        WALL,
+    ),
+    mutation(
+        10, "a private optimizer works in an ordinary training step", "optimizers/base.py",
+        "not private.\"\"\"\n        raise NotPrivateError(_NOT_PRIVATE)",
+        "not private.\"\"\"\n        self.inner_optimizer.apply(grads, trainable_variables)",
+        f"{REFUSALS}::test_a_private_optimizer_is_no_use_in_a_custom_standard_step",
+    ),
+    mutation(
+        10, "an ordinary optimizer is accepted in a private model", "training/train_step.py",
+        "    if not isinstance(optimizer, DPOptimizer):", "    if False:",
+        f"{REFUSALS}::test_a_plain_optimizer_in_a_private_model_is_refused",
+    ),
+    mutation(
+        11, "examples of weight zero are taken for padding", "training/train_step.py",
+        "presence = unpack_batch(batch)[-1]",
+        "presence = unpack_batch(batch)[-1] * tf.cast(batch.get('sample_weight', 1.0) != 0.0, "
+        "tf.float32)",
+        "training/test_presence.py::test_zero_sample_weight_is_no_padding",
+    ),
+    mutation(
+        12, "metrics count padding", "training/metrics.py",
+        "metric.update_state(y_t, y_p, presence)", "metric.update_state(y_t, y_p)",
+        "training/test_presence.py::test_loss_and_metrics_equal_evaluate_on_the_rows_drawn",
+    ),
+    mutation(
+        12, "the statement is silent about metrics", "accounting/statement.py",
+        '"Not covered: metrics and losses printed during training, and the choice of '
+        'hyperparameters.",',
+        "",
+        "accounting/test_statement.py",
+    ),
+    mutation(
+        13, "sigma is rounded down", "mechanism/gaussian.py",
+        "np.nextafter(np.float32(d), np.inf)", "np.nextafter(np.float32(d), 0.0)",
+        "mechanism/test_noise.py::test_the_event_is_what_is_added_and_sigma_is_rounded_up",
+    ),
+    mutation(
+        13, "calibration allows one per cent more", "accounting/calibration.py",
+        "planned(noise_multiplier)) <= epsilon", "planned(noise_multiplier)) <= epsilon * 1.01",
+        "accounting/test_calibration.py::"
+        "test_calibrated_epsilon_is_at_most_the_target_and_within_one_percent_rdp",
+    ),
+    Mutation(
+        13, "GEP is counted as its public code does: two releases, each amplified by sampling",
+        (
+            (
+                "training/run.py",
+                "noise_multiplier=mechanism.event.noise_multiplier,",
+                "noise_multiplier=mechanism.event.noise_multiplier * num_blocks**0.5,",
+            ),
+            (
+                "mechanism/engine.py",
+                "self.steps.assign_add(1)",
+                "self.steps.assign_add(len(self.space.shapes))",
+            ),
+        ),
+        ("contracts/test_gep.py::test_the_accounting_is_that_of_dpsgd_with_the_same_noise_"
+         "multiplier",),
+    ),
+    mutation(
+        14, "the statement is silent about the neighbouring relation", "accounting/statement.py",
+        'f"Neighbouring data sets differ by {_RELATIONS[relation]} ({relation.name}).",', "",
+        "accounting/test_statement.py",
+    ),
+    mutation(
+        14, "the statement is silent about the public number of examples",
+        "accounting/statement.py", ", and the number of examples is public.", ".",
+        "accounting/test_statement.py",
+    ),
+    mutation(
+        15, "steps of an entry may fall", "accounting/ledger.py",
+        "steps=max(entry.steps, steps)", "steps=steps",
+        "accounting/test_ledger.py::test_steps_only_grow",
+    ),
+    mutation(
+        15, "a model forgets what was spent on weights that it loads", "optimizers/base.py",
+        "self.ledger.merge(PrivacyLedger.from_json(stored))", "PrivacyLedger.from_json(stored)",
+        "training/test_ledger.py::test_saved_weights_bring_their_ledger",
+    ),
+    mutation(
+        15, "a checkpoint whose ledger is left out counts as free", "training/saving.py",
+        "    if not optimizer.ledger_was_loaded:", "    if False:",
+        "faults/test_checkpoints.py::"
+        "test_a_ledger_that_is_left_out_when_loading_leaves_the_spend_unknown",
+    ),
+]  # fmt: skip

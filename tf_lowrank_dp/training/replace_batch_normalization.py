@@ -1,0 +1,129 @@
+"""Group normalisation in place of batch normalisation, which mixes the examples of a batch."""
+
+from __future__ import annotations
+
+import keras
+
+from tf_lowrank_dp import _validate
+from tf_lowrank_dp.errors import NotPrivateError, UnsupportedModelError
+from tf_lowrank_dp.training.state import find_state, ledger_of
+
+_SAME = (
+    *("name", "dtype", "trainable", "axis", "epsilon", "center", "scale"),
+    *("beta_initializer", "gamma_initializer", "beta_regularizer", "gamma_regularizer"),
+    *("beta_constraint", "gamma_constraint"),
+)
+
+
+def replace_batch_normalization(model: keras.Model, groups: int = 32) -> keras.Model:
+    """A copy of a model with `GroupNormalization` (Wu & He 2018) for each `BatchNormalization`.
+
+    The number of groups of a layer is the largest divisor of its channels that is at most `groups`
+    and leaves four channels or more in a group, where there are as many.
+
+    All weights are copied, `gamma` and `beta` of the normalisations included.  What is normalised
+    changes, so that a pretrained model needs training to be as good as before; to keep a
+    pretrained model as it is, freeze its `BatchNormalization` layers instead.
+
+    Args:
+        model: a built Sequential or functional model, also of nested ones; left as it is.
+        groups: largest number of groups, at least 1.
+
+    Returns:
+        A new `keras.Sequential` or functional model.  It must be compiled and made private itself.
+
+    Raises:
+        UnsupportedModelError: the model, or a layer with a `BatchNormalization` inside, is written
+            as a class with its own code, in which nothing can be replaced from outside.
+        NotPrivateError: the model was made private before, whose ledger a copy would not have.
+
+    Example:
+
+    >>> import keras, tf_lowrank_dp as tfdp
+    >>> model = keras.Sequential([
+    ...     keras.Input((8, 8, 3)), keras.layers.Conv2D(16, 3), keras.layers.BatchNormalization()])
+    >>> layer = tfdp.replace_batch_normalization(model).layers[-1]
+    >>> type(layer).__name__, layer.groups
+    ('GroupNormalization', 4)
+    """
+    _validate.integer_at_least(1, groups=groups)
+    _check(model)
+    pairs = []
+
+    def copy_of(layer):
+        if isinstance(layer, keras.layers.BatchNormalization):
+            new = _group_normalization(layer, groups)
+        else:
+            _check_inside(layer)
+            new = layer.__class__.from_config(layer.get_config())
+        if isinstance(layer, keras.layers.Layer):
+            pairs.append((layer, new))
+        return new
+
+    functional = {} if isinstance(model, keras.Sequential) else {"call_function": _call}
+    copy = keras.models.clone_model(model, clone_function=copy_of, recursive=True, **functional)
+    if not copy.built:
+        copy.build(model.input_shape)
+    for layer, new in pairs:
+        _copy_weights(layer, new)
+    return copy
+
+
+def _check(model: keras.Model) -> None:
+    if not isinstance(model, keras.Sequential | keras.src.models.Functional):
+        raise UnsupportedModelError(
+            "Expected a Sequential or functional model. Received: "
+            f"{type(model).__name__}, whose layers are made and called by its own code. Use "
+            "keras.layers.GroupNormalization in that code."
+        )
+    if not model.built:
+        raise UnsupportedModelError(
+            f"Expected a built model. Received: '{model.name}', which is not. Call the model once "
+            "on a batch of data, or model.build(input_shape), first."
+        )
+    if find_state(model) is not None or ledger_of(model).num_steps:
+        raise NotPrivateError(
+            f"Expected a model before tfdp.make_private. Received: '{model.name}', a private one "
+            "or one that was. Its ledger would not be that of a copy: replace first, then convert."
+        )
+
+
+def _check_inside(layer) -> None:
+    for inner in getattr(layer, "_flatten_layers", list)():
+        if isinstance(inner, keras.layers.BatchNormalization):
+            raise UnsupportedModelError(
+                "Expected BatchNormalization as a layer of the model itself or of a nested "
+                f"Sequential or functional model. Received: '{inner.name}' inside of "
+                f"'{layer.name}', a {type(layer).__name__}, which makes and calls it in its own "
+                "code. Use keras.layers.GroupNormalization in that code, or freeze it."
+            )
+
+
+def _group_normalization(layer, groups: int) -> keras.layers.GroupNormalization:
+    config = layer.get_config()
+    channels = layer.moving_mean.shape[0]
+    most = min(groups, max(1, channels // 4))
+    return keras.layers.GroupNormalization.from_config(
+        {
+            "groups": next(n for n in range(most, 0, -1) if channels % n == 0),
+            **{key: config[key] for key in _SAME},
+        }
+    )
+
+
+def _call(layer, *args, **kwargs):
+    """Calls a layer of the copy as the original was called; only batch normalisation has a mask."""
+    if type(layer) is keras.layers.GroupNormalization:
+        kwargs = {key: value for key, value in kwargs.items() if key not in ("mask", "training")}
+    return layer(*args, **kwargs)
+
+
+def _copy_weights(layer: keras.layers.Layer, new: keras.layers.Layer) -> None:
+    if isinstance(layer, keras.layers.BatchNormalization):
+        for name in ("gamma", "beta"):
+            if getattr(layer, name) is not None:
+                getattr(new, name).assign(getattr(layer, name))
+        return
+    new.set_weights(layer.get_weights())
+    for inner, new_inner in zip(layer._flatten_layers(), new._flatten_layers(), strict=True):
+        new_inner.trainable = inner.trainable

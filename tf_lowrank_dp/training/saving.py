@@ -1,0 +1,107 @@
+"""Saving and loading of private models: files are whole, and ledgers come with weights."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp.accounting import PrivacyLedger
+from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.training.run import adopt_ledger
+from tf_lowrank_dp.training.state import state_of
+
+
+def save(model: keras.Model, filepath, overwrite: bool = True, *args, **kwargs) -> None:
+    """Saves as the model's class does; `model.save` of a model that was made private.
+
+    A file that is there already is replaced when the new one is complete and on the disk.  If
+    saving fails or the process is killed, the old one is kept.
+    """
+    with _replaced(filepath, overwrite) as path:
+        type(model).save(model, path, overwrite, *args, **kwargs)
+
+
+def save_weights(
+    model: keras.Model, filepath, overwrite: bool = True, max_shard_size: float | None = None
+) -> None:
+    """Saves as the model's class does; `model.save_weights` of a model that was made private.
+
+    As with `save`, the old file is kept until the new one is complete.  Shards are not.
+    """
+    if max_shard_size is not None:
+        type(model).save_weights(model, filepath, overwrite, max_shard_size)
+        return
+    with _replaced(filepath, overwrite) as path:
+        type(model).save_weights(model, path, overwrite)
+
+
+def load_weights(model: keras.Model, filepath, *args, **kwargs) -> None:
+    """Loads as the model's class does; `model.load_weights` of a model that was made private.
+
+    All is loaded, the ledger included, or an error is raised and nothing has changed.  Weights
+    that come without a ledger are marked: what was spent on them is not known.
+    """
+    ledger, optimizer = state_of(model).ledger, getattr(model, "optimizer", None)
+    if not isinstance(optimizer, DPOptimizer):
+        with _all_or_nothing(model.variables):
+            type(model).load_weights(model, filepath, *args, **kwargs)
+        ledger.mark_prior_spend_unknown()
+        return
+    adopt_ledger(model)
+    sigma = optimizer.calibrated_noise_multiplier
+    optimizer.ledger, optimizer.ledger_was_loaded = PrivacyLedger(), False
+    try:
+        with _all_or_nothing([*model.variables, *optimizer.variables]):
+            type(model).load_weights(model, filepath, *args, **kwargs)
+            ledger.merge(optimizer.ledger)
+    except BaseException:
+        optimizer.calibrated_noise_multiplier = sigma
+        raise
+    finally:
+        optimizer.ledger = ledger
+    if not optimizer.ledger_was_loaded:
+        ledger.mark_prior_spend_unknown()
+
+
+def restore_backup(model: keras.Model, callbacks: Sequence) -> None:
+    """Lets `BackupAndRestore` restore before the noise is calibrated, not only after it."""
+    for callback in callbacks:
+        if isinstance(callback, keras.callbacks.BackupAndRestore):
+            callback.set_model(model)
+            callback.on_train_begin()
+
+
+@contextlib.contextmanager
+def _all_or_nothing(variables: Sequence[keras.Variable]) -> Iterator:
+    """Gives the variables their values back if an error is raised."""
+    before = [tf.identity(variable.value) for variable in variables]
+    try:
+        yield
+    except BaseException:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+        raise
+
+
+@contextlib.contextmanager
+def _replaced(filepath, overwrite: bool) -> Iterator:
+    """Gives a path to write to; the file takes the place of `filepath` when it is complete."""
+    is_file = str(filepath).endswith((".keras", ".weights.h5")) and "://" not in str(filepath)
+    if not is_file or (os.path.exists(filepath) and not overwrite):
+        yield filepath
+        return
+    path = Path(os.path.realpath(filepath))
+    unfinished = path.with_name(f".unfinished-{path.name}")
+    unfinished.unlink(missing_ok=True)
+    try:
+        yield unfinished
+        with open(unfinished, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
