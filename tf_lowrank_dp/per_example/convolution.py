@@ -141,12 +141,22 @@ def shifted_inputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[t
         x = tf.identity(x)  # else the executor shifts all layers' inputs long before they are used
     if geometry.padding == "same":
         x = tf.pad(x, [[0, 0], *_same_padding(geometry, x, outs), [0, 0]])
+    phases = _phases(x, strides)
     for offset in itertools.product(*(range(k) for k in kernel_size)):
-        window = [slice(None)]
-        for start, rate, out, stride in zip(offset, dilation, outs, strides, strict=True):
-            first = start * rate
-            window.append(slice(first, first + (out - 1) * stride + 1, stride))
-        yield x[tuple(window)]
+        firsts = [k * rate for k, rate in zip(offset, dilation, strict=True)]
+        phase, window = 0, [slice(None)]
+        for first, stride, out in zip(firsts, strides, outs, strict=True):
+            phase = phase * stride + first % stride
+            window.append(slice(first // stride, first // stride + out))
+        yield phases[phase][tuple(window)]
+
+
+def _phases(x: tf.Tensor, strides: tuple[int, ...]) -> list[tf.Tensor]:
+    """Every `stride`-th pixel, from each pixel of the first block on; strided slices are slow."""
+    if set(strides) == {1}:
+        return [x]
+    paddings = [[0, -size % stride] for size, stride in zip(_spatial(x), strides, strict=True)]
+    return tf.split(tf.space_to_batch_nd(x, strides, paddings), math.prod(strides))
 
 
 def shifted_outputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[tf.Tensor]:
