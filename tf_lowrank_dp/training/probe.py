@@ -11,6 +11,7 @@ import functools
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.common.global_state import get_global_attribute
 from keras.src.random.seed_generator import global_seed_generator
 
 from tf_lowrank_dp.errors import UnsupportedModelError
@@ -46,13 +47,15 @@ def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True
     mixed = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], 0), first, other)
     alone = tf.nest.map_structure(lambda a: a[:1], first)
 
-    losses, changed, random = _losses(model, forward, first)
+    losses, changed, random, _ = _losses(model, forward, first)  # the loss builds itself here
     _check_state(model, changed)
     _check_shape(losses)
-    beside_others, _, _ = _losses(model, forward, mixed)
+    beside_others, _, _, created = _losses(model, forward, mixed)
+    if created:
+        raise _creates(model, created[0].path)
     _check_equal(losses[0], beside_others[0], "the other examples of its batch")
     if not random:  # Masks are drawn for the whole batch: its size changes them.
-        by_itself, _, _ = _losses(model, forward, alone)
+        by_itself, _, _, _ = _losses(model, forward, alone)
         _check_equal(losses[0], by_itself[0], "the size of its batch")
     if recorded:
         both = tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), first, other)
@@ -61,24 +64,29 @@ def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True
 
 
 def _losses(model, forward, batch):
-    """Losses, variables that the forward pass would have changed, and whether it was random."""
+    """Losses, variables that the forward pass would change, whether it is random, new variables."""
     variables = model.variables
     generators = [g for layer in model._flatten_layers() for g in layer._seed_generators]
     generators.append(global_seed_generator())  # of layers that draw without one of their own
     seeds = {id(generator.state) for generator in generators}
-    with tf.variable_creator_scope(functools.partial(_refuse_new_variable, model)):
-        with keras.StatelessScope(collect_losses=True) as scope:  # add_loss is part of the loss
+    with keras.StatelessScope(collect_losses=True) as scope:  # add_loss is part of the loss
+        with tf.variable_creator_scope(functools.partial(_refuse_new_variable, model)):
             losses, _ = forward(batch)
+        created = list(get_global_attribute("uninitialized_variables", []))  # until the scope ends
     updated = [v for v in variables if scope.get_current_value(v) is not None]
     changed = [v for v in updated if id(v) not in seeds]
     random = bool(scope.state_mapping.keys() & seeds)
-    return losses, changed, random
+    return losses, changed, random, created
 
 
 def _refuse_new_variable(model, next_creator, **arguments):
-    raise UnsupportedModelError(
+    raise _creates(model, arguments.get("name"))
+
+
+def _creates(model, name: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
         f"Expected a forward pass that creates no variables. Received: '{model.name}' creates "
-        f"'{arguments.get('name')}' each time it is called, so that it is never trained. "
+        f"'{name}' each time it is called, so that it is never trained. "
         "Create layers and weights in __init__ or build, and only use them in call."
     )
 
