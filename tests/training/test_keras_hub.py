@@ -57,7 +57,7 @@ def trained():
             noise_multiplier=NOISE_MULTIPLIER,
             delta=DELTA,
             accountant="rdp",
-            seed=0,  # or it might once in a while not learn
+            seed=1,  # or it might once in a while not learn
         ),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=False,
