@@ -111,3 +111,19 @@ def test_the_interrupted_model_itself_keeps_the_steps_that_were_undone(interrupt
     model = interrupted({"noise_multiplier": 1.5})
     train(model)
     assert tfdp.privacy_spent(model) == epsilon_after(EPOCHS * STEPS + 2, 1.5)
+
+
+@pytest.mark.parametrize(("previous", "epochs"), [('{"epoch": 1, "batch": 0}', 3), ('{"ep', 4)])
+def test_a_torn_number_of_the_epoch_may_repeat_epochs_and_loses_no_step_of_the_ledger(
+    interrupted, build, train, tmp_path, previous, epochs
+):
+    """Keras writes it in place: a process that is killed meanwhile leaves an empty file."""
+    interrupted({"noise_multiplier": 1.5})
+    metadata = tmp_path / "backup" / "training_metadata.json"
+    metadata.write_text("")
+    metadata.with_name(f"{metadata.name}.bkp").write_text(previous)
+    second, watch = build(noise_multiplier=1.5), Watch()
+    train(second, watch)
+    assert len(watch.spent) == epochs
+    assert watch.spent[EPOCHS - epochs] == epsilon_after(STEPS, 1.5)
+    assert second.optimizer.ledger.num_steps == STEPS + epochs * STEPS

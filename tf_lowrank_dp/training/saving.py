@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -73,7 +74,32 @@ def restore_backup(model: keras.Model, callbacks: Sequence) -> None:
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             callback.set_model(model)
+            _mend_epoch(callback)
             callback.on_train_begin()
+
+
+def _mend_epoch(callback: keras.callbacks.BackupAndRestore) -> None:
+    """Replaces a torn number of the epoch by the one saved before, if there is one.
+
+    Keras writes it in place after the weights.  A process that is killed meanwhile leaves a text
+    that cannot be read.  The weights and their ledger are whole; an epoch may be repeated.
+    """
+    path = Path(callback._training_metadata_path)
+    if not path.exists() or _is_json(path):
+        return
+    previous = Path(callback._prev_training_metadata_path)
+    if previous.exists() and _is_json(previous):
+        os.replace(previous, path)
+    else:
+        path.unlink()
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text())
+    except ValueError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
