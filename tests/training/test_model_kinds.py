@@ -123,6 +123,48 @@ def test_models_with_weights_of_their_own_made_in_build_train_as_before(twins, d
     twins(built_by_shape, data(), sgd)
 
 
+@pytest.mark.parametrize("method", ["bookkeeping", "reweight", "vectorized", "loop"])
+def test_every_read_of_a_weight_comes_before_its_gradient(private, data, method):
+    """Nothing else orders it before the update.
+
+    Grappler drops TensorFlow's own order of a read and a write when it sees another path between
+    them, through the IdentityN around all gradients, say, and cuts that path later.
+    """
+    model = private(built_by_shape(), gradient_method=method)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=1, seed=5)
+    batch = {key: tf.convert_to_tensor(value) for key, value in next(iter(sampler)).items()}
+    trainer = tfdp.PrivateTrainer(model, sampler)
+
+    @tf.function
+    def gradients(batch):
+        def losses(batch):
+            logits = model(batch["x"], training=True)
+            return tf.square(logits[:, 0] - tf.cast(batch["y"], tf.float32))
+
+        return trainer.gradients(lambda b: (losses(b), ()), batch)
+
+    graph = gradients.get_concrete_function(batch)
+    resources = {id(inner): outer for outer, inner in graph.graph.captures}
+    for variable, gradient in zip(model.trainable_variables, graph.outputs, strict=True):
+        reads = [
+            op
+            for op in graph.graph.get_operations()
+            if op.type == "ReadVariableOp"
+            and resources[id(op.inputs[0])] is variable.value.handle
+        ]
+        assert reads and not set(reads) - _ancestors(gradient.op.inputs[0].op)
+
+
+def _ancestors(op):
+    found, waiting = set(), [op]
+    while waiting:
+        op = waiting.pop()
+        if op not in found:
+            found.add(op)
+            waiting.extend([*(tensor.op for tensor in op.inputs), *op.control_inputs])
+    return found
+
+
 def test_a_custom_loop_may_use_arguments_of_call(private, data):
     model = private(built_by_shape(), l2_norm_clip=0.5, noise_multiplier=0.0)
     sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=1, seed=5)

@@ -56,7 +56,11 @@ def _recorded(layer: keras.layers.Layer, call: Callable, args: tuple, kwargs: di
         (variable, functools.partial(vjp, index))
         for index, variable in enumerate(own_variables(layer))
     ]
-    watched = recorder.watch(layer.name, [flat[n] for n in tensors], builders)
+    # The outputs wait for the values that the second pass uses, as no gradient of a layer inside
+    # needs those: TensorFlow could read them after that layer's update (Grappler drops the order
+    # of a read and a write once it sees another path between them, and cuts that path later).
+    with tf.control_dependencies(vjp.values_read):
+        watched = recorder.watch(layer.name, [flat[n] for n in tensors], builders)
     for n, tensor in zip(tensors, watched, strict=True):
         flat[n] = tensor
     return keras.tree.pack_sequence_as(outputs, flat)
@@ -101,10 +105,10 @@ class _VectorJacobian:
 
     def __init__(self, layer, call, args, kwargs, tensors):
         self._name, self._variables = layer.name, own_variables(layer)
-        # Read here: a compiled function may read them after the optimizer has changed them.
         self._values = [tf.convert_to_tensor(v) for v in self._variables]
         own = {id(v) for v in self._variables}
         self._others = [(v, tf.convert_to_tensor(v)) for v in layer.variables if id(v) not in own]
+        self.values_read = [*self._values, *(value for _, value in self._others)]
         self._in_turn = is_unit(layer)
         self._call, self._arguments, self._tensors = call, (args, kwargs), tensors
         self._products = {}
