@@ -149,8 +149,7 @@ def test_every_read_of_a_weight_comes_before_its_gradient(private, data, method)
         reads = [
             op
             for op in graph.graph.get_operations()
-            if op.type == "ReadVariableOp"
-            and resources[id(op.inputs[0])] is variable.value.handle
+            if op.type == "ReadVariableOp" and resources[id(op.inputs[0])] is variable.value.handle
         ]
         assert reads and not set(reads) - _ancestors(gradient.op.inputs[0].op)
 
