@@ -1,7 +1,7 @@
 """Models and synthetic data that the benchmarks measure.
 
-Every builder uses stock Keras layers only and returns a `Workload`. Add a model by writing a
-builder and naming it in `MODELS`.
+Every builder uses stock layers of Keras or KerasHub only and returns a `Workload`. Add a model by
+writing a builder and naming it in `MODELS`.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,13 @@ class Workload(NamedTuple):
 
     Attributes:
         model: A built `keras.Model`, not compiled, that returns logits.
-        x: Inputs, one example a row.
-        y: Integer labels, shape `(len(x),)`.
+        x: Inputs, one example a row, or a dict of such arrays.
+        y: Integer labels, one a row or one a token.
         loss: The loss for `compile`.
     """
 
     model: keras.Model
-    x: np.ndarray
+    x: np.ndarray | dict[str, np.ndarray]
     y: np.ndarray
     loss: keras.losses.Loss
 
@@ -77,6 +77,24 @@ def transformer(
     return _workload(keras.Model(ids, logits, name="transformer"), x, rng)
 
 
+def _basic_blocks(hidden: keras.KerasTensor, widths: tuple[int, ...], blocks: int, groups: int):
+    """Stages of residual blocks with two 3x3 convolutions; each but the first halves the image."""
+    for width in widths:
+        for block in range(blocks):
+            shrink = width > widths[0] and block == 0
+            stride = 2 if shrink else 1
+            inner = kl.ReLU()(_normalized(hidden, width, 3, stride, groups))
+            shortcut = _normalized(hidden, width, 1, stride, groups) if shrink else hidden
+            inner = _normalized(inner, width, 3, 1, groups)
+            hidden = kl.ReLU()(kl.Add()([shortcut, inner]))
+    return kl.Dense(CLASSES)(kl.GlobalAveragePooling2D()(hidden))
+
+
+def _normalized(x: keras.KerasTensor, width: int, kernel: int, stride: int, groups: int):
+    x = kl.Conv2D(width, kernel, stride, padding="same", use_bias=False)(x)
+    return kl.GroupNormalization(groups)(x)
+
+
 def resnet20_groupnorm(num_examples: int = 256, size: int = 32, groups: int = 8) -> Workload:
     """ResNet-20 for CIFAR images (widths 16, 32, 64), group instead of batch normalization.
 
@@ -88,23 +106,97 @@ def resnet20_groupnorm(num_examples: int = 256, size: int = 32, groups: int = 8)
     Returns:
         The workload.
     """
-
-    def convolve(x: keras.KerasTensor, width: int, kernel: int, stride: int) -> keras.KerasTensor:
-        x = kl.Conv2D(width, kernel, stride, padding="same", use_bias=False)(x)
-        return kl.GroupNormalization(groups)(x)
-
     image = keras.Input((size, size, 3))
-    hidden = kl.ReLU()(convolve(image, 16, kernel=3, stride=1))
-    for width in (16, 32, 64):
-        for block in range(3):
-            shrink = width > 16 and block == 0
-            stride = 2 if shrink else 1
-            shortcut = convolve(hidden, width, kernel=1, stride=stride) if shrink else hidden
-            hidden = kl.ReLU()(convolve(hidden, width, kernel=3, stride=stride))
-            hidden = kl.Add()([shortcut, convolve(hidden, width, kernel=3, stride=1)])
-            hidden = kl.ReLU()(hidden)
-    logits = kl.Dense(CLASSES)(kl.GlobalAveragePooling2D()(hidden))
+    hidden = kl.ReLU()(_normalized(image, 16, kernel=3, stride=1, groups=groups))
+    logits = _basic_blocks(hidden, (16, 32, 64), blocks=3, groups=groups)
     return _images(keras.Model(image, logits, name="resnet20_groupnorm"), num_examples)
+
+
+def resnet18_groupnorm(num_examples: int = 80, size: int = 64, groups: int = 32) -> Workload:
+    """ResNet-18 (He et al.; widths 64 to 512), group instead of batch normalization."""
+    image = keras.Input((size, size, 3))
+    hidden = kl.ReLU()(_normalized(image, 64, kernel=7, stride=2, groups=groups))
+    hidden = kl.MaxPooling2D(3, 2, padding="same")(hidden)
+    logits = _basic_blocks(hidden, (64, 128, 256, 512), blocks=2, groups=groups)
+    return _images(keras.Model(image, logits, name="resnet18_groupnorm"), num_examples)
+
+
+def vgg16(num_examples: int = 80, size: int = 64) -> Workload:
+    """VGG-16 of `keras.applications`, 13 convolutions and three dense layers."""
+    model = keras.applications.VGG16(
+        weights=None,
+        input_shape=(size, size, 3),
+        classes=CLASSES,
+        classifier_activation=None,
+    )
+    return _images(model, num_examples)
+
+
+def convnext_tiny(num_examples: int = 80, size: int = 64) -> Workload:
+    """ConvNeXt-Tiny of `keras.applications`, with its stochastic depth."""
+    model = keras.applications.ConvNeXtTiny(
+        weights=None,
+        input_shape=(size, size, 3),
+        classes=CLASSES,
+        classifier_activation=None,
+    )
+    return _images(model, num_examples)
+
+
+def lstm(num_examples: int = 512, units: int = 128) -> Workload:
+    """LSTM of Lee & Kifer over the 28 rows of an image."""
+    return _over_rows(kl.LSTM(units), num_examples)
+
+
+def simple_rnn(num_examples: int = 512, units: int = 128) -> Workload:
+    """Recurrent network of Lee & Kifer over the 28 rows of an image."""
+    return _over_rows(kl.SimpleRNN(units), num_examples)
+
+
+def _over_rows(recurrent: keras.layers.Layer, num_examples: int) -> Workload:
+    model = keras.Sequential(
+        [keras.Input((28, 28)), recurrent, kl.Dense(CLASSES)], name=f"{recurrent.name}_rows"
+    )
+    return _images(model, num_examples)
+
+
+def decoder(
+    num_examples: int = 32,
+    layers: int = 2,
+    width: int = 768,
+    heads: int = 12,
+    tokens: int = 128,
+    vocab: int = 5000,
+) -> Workload:
+    """Language model of GPT-2's layers (KerasHub): each token is predicted from those before it.
+
+    Args:
+        num_examples: Number of synthetic sequences.
+        layers: Number of decoder blocks.
+        width: Width of the residual stream, a multiple of `heads`.
+        heads: Attention heads of each block.
+        tokens: Length of every sequence.
+        vocab: Number of different tokens; the embedding and the logits share one matrix.
+
+    Returns:
+        The workload; its labels are `(num_examples, tokens)`.
+    """
+    import keras_hub
+
+    backbone = keras_hub.models.GPT2Backbone(
+        vocabulary_size=vocab,
+        num_layers=layers,
+        num_heads=heads,
+        hidden_dim=width,
+        intermediate_dim=4 * width,
+        dropout=0.0,
+        max_sequence_length=tokens,
+    )
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, vocab, size=(num_examples, tokens + 1)).astype("int32")
+    x = {"token_ids": ids[:, :-1], "padding_mask": np.ones((num_examples, tokens), "bool")}
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return Workload(keras_hub.models.GPT2CausalLM(backbone), x, ids[:, 1:], loss)
 
 
 def bert_small(num_examples: int = 256, layers: int = 4, width: int = 512) -> Workload:
@@ -207,4 +299,10 @@ MODELS: dict[str, Callable[..., Workload]] = {
     "mlp": mlp,
     "cnn": cnn,
     "mnist_cnn": mnist_cnn,
+    "resnet18": resnet18_groupnorm,
+    "vgg16": vgg16,
+    "convnext_tiny": convnext_tiny,
+    "lstm": lstm,
+    "simple_rnn": simple_rnn,
+    "decoder": decoder,
 }

@@ -75,6 +75,13 @@ def _methods() -> dict[str, Method]:
 METHODS = _methods()
 """The rows of the comparison; numbers in a name are rank and sparsity."""
 
+TUNED_ON = {
+    "SparseDPSGDOptimizer": "sparse-0.5",
+    "RGPOptimizer": "rgp-8",
+    "LSGOptimizer": "lsg-8-0.5",
+}
+"""The method on which the learning rate of a private optimizer's methods is chosen."""
+
 
 class Split(NamedTuple):
     """Word pieces `(n, t)` with zeros after each sentence, and labels `(n,)`."""
@@ -401,7 +408,9 @@ class Runs:
 
 def best_learning_rate(runs: Runs, name: str) -> float:
     """Returns the learning rate with the best accuracy on the tuning seed, then the lower loss."""
-    args = runs.args
+    args, method = runs.args, METHODS[name]
+    if method.private:
+        name = TUNED_ON.get(method.optimizer, name)
     if len(args.learning_rates) == 1:
         return args.learning_rates[0]
     tried = [runs.get(name, rate, args.tuning_seed) for rate in args.learning_rates]
@@ -438,20 +447,20 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--learning-rates", nargs="+", type=float, default=[1e-4, 3e-4])
+    parser.add_argument("--learning-rates", nargs="+", type=float, default=[5e-4, 1.5e-3])
     parser.add_argument("--tuning-seed", type=int, default=0, help="compares the learning rates")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2], help="are reported")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="are reported")
     parser.add_argument("--epsilon", type=float, default=3.3)
     parser.add_argument("--delta", type=float, default=1e-5)
     parser.add_argument("--l2-norm-clip", type=float, default=1.0)
-    parser.add_argument("--batch-size", type=int, default=256, help="expected size of a sample")
-    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--batch-size", type=int, default=1024, help="expected size of a sample")
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--microbatch-size", type=int, default=None)
     parser.add_argument("--sequence-length", type=int, default=16, help="of training examples")
     parser.add_argument("--train-examples", type=int, help="sample from the first ones only")
     parser.add_argument("--trained-layers", type=int, default=2, help="the last ones of six")
     parser.add_argument(
-        "--head-factor", type=float, default=300.0, help="learning rate of the head over the rest's"
+        "--head-factor", type=float, default=30.0, help="learning rate of the head over the rest's"
     )
     parser.add_argument("--jit", action="store_true", help="compile the steps with XLA")
     parser.add_argument("--weights", help="folder of the pretrained model, Hugging Face layout")

@@ -74,14 +74,15 @@ def build_step(workload: Workload, spec: Spec) -> Step:
         The step, built but not traced yet.
     """
     start = time.perf_counter()
-    model, x, y = workload.model, workload.x[: spec.batch], workload.y[: spec.batch]
+    model = workload.model
+    x, y = tf.nest.map_structure(lambda a: tf.constant(a[: spec.batch]), workload[1:3])
     if spec.optimizer == PLAIN:
         _compile(workload, spec)
         model.optimizer.build(model.trainable_variables)
-        batch = (tf.constant(x), tf.constant(y))
+        batch = (x, y)
     else:
         _compile_private(workload, spec)
-        batch = {"x": tf.constant(x), "y": tf.constant(y), "presence": tf.ones(len(x))}
+        batch = {"x": x, "y": y, "presence": tf.ones(len(y))}
     # As in Keras' own train function; a private step compiles its parts itself.
     jit_compile = spec.jit and spec.optimizer == PLAIN
     function = tf.function(model.train_step, jit_compile=jit_compile, autograph=False)

@@ -1,5 +1,6 @@
 """Every benchmark model builds, runs and has the size that its name promises."""
 
+import keras
 import pytest
 
 from benchmarks.models import CLASSES, MODELS
@@ -7,15 +8,19 @@ from benchmarks.models import CLASSES, MODELS
 TINY = {
     "transformer": {"layers": 1, "width": 8, "tokens": 5, "vocab": 11, "heads": 2},
     "resnet20": {"size": 8},
+    "resnet18": {"size": 32},
+    "vgg16": {"size": 32},
+    "convnext_tiny": {"size": 32},
+    "decoder": {"layers": 1, "width": 8, "heads": 2, "tokens": 5, "vocab": 11},
 }
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_builds_a_classifier_with_matching_data(name):
     workload = MODELS[name](num_examples=3, **TINY.get(name, {}))
-    assert len(workload.x) == len(workload.y) == 3
+    assert {len(array) for array in keras.tree.flatten((workload.x, workload.y))} == {3}
     logits = workload.model(workload.x)
-    assert logits.shape == (3, CLASSES)
+    assert logits.shape == ((3, 5, 11) if name == "decoder" else (3, CLASSES))
     assert workload.loss(workload.y, logits).shape == ()
 
 
@@ -23,6 +28,11 @@ def test_resnet20_has_the_size_of_the_paper():
     assert MODELS["resnet20"](num_examples=1).model.count_params() == pytest.approx(
         0.27e6, rel=0.02
     )
+
+
+def test_resnet18_has_the_size_of_the_paper():
+    parameters = MODELS["resnet18"](num_examples=1).model.count_params()
+    assert parameters == pytest.approx(11.7e6 - 512 * (1000 - CLASSES), rel=0.02)
 
 
 def test_mlp_has_the_units_of_the_paper():
