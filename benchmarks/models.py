@@ -166,7 +166,7 @@ def decoder(
     width: int = 768,
     heads: int = 12,
     tokens: int = 128,
-    vocab: int = 5000,
+    vocab: int = 1000,
 ) -> Workload:
     """Language model of GPT-2's layers (KerasHub): each token is predicted from those before it.
 

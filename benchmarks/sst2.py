@@ -15,7 +15,6 @@ environment variable `TFDS_DATA_DIR` says; nothing is downloaded.
 
 import argparse
 import gc
-import json
 import math
 import os
 import time
@@ -26,7 +25,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.report import environment
+from benchmarks.records import Records
 
 LONGEST = 66  # word pieces of the longest sentence, [CLS] and [SEP] included
 HEAD_KERNEL = "logits/kernel"
@@ -345,19 +344,16 @@ class Runs:
 
     def __init__(self, args: argparse.Namespace):
         self.args = args
-        recorded = args.json is not None and args.json.exists()
-        self.records: list[dict[str, Any]] = (
-            json.loads(args.json.read_text())["runs"] if recorded else []
-        )
+        self._records = Records(args.json)
         self._splits: list[Features] | None = None
         self._noise_multiplier: float | None = None
 
     def get(self, name: str, learning_rate: float, seed: int) -> dict[str, Any]:
         """Returns the record of a run, from the file or by running it."""
         settings = self._settings(name, learning_rate, seed)
-        for record in self.records:
-            if record["settings"] == settings:
-                return record
+        return self._records.get(settings, lambda: self._run(name, learning_rate, seed))
+
+    def _run(self, name: str, learning_rate: float, seed: int) -> dict[str, Any]:
         if self._splits is None:
             self._splits = self._load()
         method = METHODS[name]
@@ -366,9 +362,6 @@ class Runs:
         found = train(
             self.args, *self._splits, method, learning_rate, seed, self._noise_multiplier or 0.0
         )
-        record = {"settings": settings, **found}
-        self.records.append(record)
-        self._write()
         print(
             f"{name:12s} lr {learning_rate:g} seed {seed}: accuracy {100 * found['accuracy']:.1f} "
             f"held out {100 * found['held_out_accuracy']:.1f} "
@@ -377,7 +370,7 @@ class Runs:
             f"{found['wall_s'] - found['fit_s']:.0f} s",
             flush=True,
         )
-        return record
+        return found
 
     def _settings(self, name: str, learning_rate: float, seed: int) -> dict[str, Any]:
         args, method = self.args, METHODS[name]
@@ -419,14 +412,6 @@ class Runs:
             num_examples=len(self._splits[0].labels),
             steps=self.args.steps,
         )
-
-    def _write(self) -> None:
-        if self.args.json is None:
-            return
-        text = json.dumps({"environment": environment(), "runs": self.records}, indent=1)
-        partial = self.args.json.with_suffix(".partial")
-        partial.write_text(text + "\n")
-        partial.replace(self.args.json)
 
 
 def best_learning_rate(runs: Runs, name: str) -> float:

@@ -34,13 +34,13 @@ ACCEPTANCE = {
         ("transformer", 64, 0.82),
         ("bert_small", 64, 0.75),
         ("wrn28_4", 32, 1.00),
-        ("decoder", 8, 0.80),
+        ("decoder", 16, 0.80),
     ],
     "lsg": [
         ("transformer", 64, 0.80),
         ("bert_small", 64, 0.75),
         ("wrn28_4", 32, 1.00),
-        ("decoder", 8, 0.80),
+        ("decoder", 16, 0.80),
     ],
 }
 # By optimizer: highest allowed ratio of peak memory, and of the first call.

@@ -1,5 +1,7 @@
 """What GEP's subspace misses, against per-example gradients of the oracle and numpy."""
 
+import doctest
+
 import keras
 import numpy as np
 import pytest
@@ -130,3 +132,41 @@ def test_other_optimizers_and_missing_public_data_are_refused():
     model.compile(tfdp.GEPOptimizer("sgd", num_classes=CLASSES, noise_multiplier=1.0), loss=loss)
     with pytest.raises(ValueError, match="Expected public data"):
         diagnostics.anchor_residuals(model, **batch_arrays(3))
+
+
+def recorded(name="all", errors=(0.5, 0.25)):
+    residuals = [diagnostics.AnchorResidual(3, error, 2.0, 9.0) for error in errors]
+    return diagnostics.AnchorHistory([0, 5], [{name: residual} for residual in residuals])
+
+
+def test_the_plot_has_a_line_for_each_error_and_two_for_each_rank(tmp_path):
+    pytest.importorskip("matplotlib")
+    histories = {"public": recorded(), "random": recorded(errors=(0.9, 0.8))}
+    figure = diagnostics.plot_anchors(histories)
+    errors, ranks = figure.axes
+    assert (len(errors.lines), len(ranks.lines)) == (2, 4)
+    np.testing.assert_array_equal(errors.lines[1].get_xdata(), [0, 5])
+    np.testing.assert_array_equal(errors.lines[1].get_ydata(), [0.9, 0.8])
+    labels = [line.get_label() for line in ranks.lines]
+    assert labels == [f"{n}, {w}" for n in histories for w in ("gradients", "residuals")]
+    figure.savefig(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
+def test_the_example_of_the_plot():
+    """Run here, where matplotlib is known to be installed."""
+    pytest.importorskip("matplotlib")
+    source = diagnostics.plot_anchors.__doc__.replace("  # doctest: +SKIP", "")
+    names = {
+        n: getattr(diagnostics, n) for n in ("AnchorHistory", "AnchorResidual", "plot_anchors")
+    }
+    example = doctest.DocTestParser().get_doctest(source, dict(names), "plot_anchors", None, 0)
+    assert len(example.examples) == 4
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+def test_what_cannot_be_drawn_is_refused():
+    pytest.importorskip("matplotlib")
+    for history, group in [(diagnostics.AnchorHistory(), "all"), (recorded(), "dense/kernel")]:
+        with pytest.raises(ValueError, match="(?s)Expected histories.*Received"):
+            diagnostics.plot_anchors({"public": history}, group)

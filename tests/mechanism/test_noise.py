@@ -49,13 +49,27 @@ def test_normals_of_bits_are_box_and_mullers_with_40_bits_of_radius():
     bits[0, :5000] >>= generator.integers(0, 32, 5000)
     bits[:, 0] = 0
     u = np.abs(bits[0] + ((bits[1] & 255) + 0.5) / 256) / 2**31
-    radius, angle = np.sqrt(-2 * np.log(u)), (bits[1] >> 8) * np.pi / 2**23
+    radius = np.sqrt(-2 * np.log(u))
+    angle = ((bits[1] >> 8) + 0.5) * np.pi / 2**23 - np.pi / 4
     expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
     found = normals_of_bits(tf.constant(bits.astype(np.int32))).numpy()
     np.testing.assert_allclose(found, expected, atol=2e-4)  # u near 1 has 24 bits
     tail = np.abs(expected) > 4
     np.testing.assert_allclose(found[tail], expected[tail], rtol=1e-5)
-    assert found[0] == pytest.approx(np.sqrt(80 * np.log(2)))
+    assert np.hypot(found[0], found[10_000]) == pytest.approx(np.sqrt(80 * np.log(2)))
+
+
+def test_angles_are_those_of_the_whole_circle():
+    """Radius 1.18 for all; points at either end of each quarter and at random, against float64."""
+    ends = np.arange(-2, 3)[:, None] * 2**22 + np.arange(-3, 3)
+    steps = np.concatenate([ends.ravel(), np.random.default_rng(0).integers(0, 2**24, 10_000)])
+    steps = (steps + 2**23) % 2**24 - 2**23
+    bits = np.stack([np.full(len(steps), 2**30), steps << 8]).astype(np.int32)
+    x, y = np.split(normals_of_bits(tf.constant(bits)).numpy().astype(np.float64), 2)
+    angle = (steps + 0.5) * np.pi / 2**23 - np.pi / 4
+    radius = np.sqrt(2 * np.log(2))
+    np.testing.assert_allclose(x, radius * np.cos(angle), atol=3e-7)
+    np.testing.assert_allclose(y, radius * np.sin(angle), atol=3e-7)
 
 
 def test_the_tail_beyond_five_deviations_is_that_of_the_normal_distribution():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._figure import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,14 +78,7 @@ class RocCurve:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise ImportError(
-                "Expected matplotlib, which draws the figure. Received: it is not installed. "
-                "Install it: pip install matplotlib."
-            ) from error
-        figure = Figure(figsize=(9.0, 4.0), layout="constrained")
+        figure = new_figure(9.0, 4.0)
         least = min(1e-3, *(rates[rates > 0].min() for rates in self._rates()))
         for axes, scale in zip(figure.subplots(1, 2), ("linear", "log"), strict=True):
             chance = np.geomspace(least, 1.0) if scale == "log" else (0.0, 1.0)

@@ -7,6 +7,7 @@ from tf_lowrank_dp.diagnostics.anchor_monitor import AnchorHistory, AnchorMonito
 from tf_lowrank_dp.diagnostics.anchor_residual import AnchorResidual, anchor_residuals
 from tf_lowrank_dp.diagnostics.check_gradients import check_gradients
 from tf_lowrank_dp.diagnostics.explain import explain
+from tf_lowrank_dp.diagnostics.plot_anchors import plot_anchors
 from tf_lowrank_dp.diagnostics.plot_subspaces import plot_subspaces
 from tf_lowrank_dp.diagnostics.projection_residual import (
     historical_projection_residual,
@@ -36,6 +37,7 @@ __all__ = [
     "gradient_stable_ranks",
     "historical_projection_residual",
     "leading_subspace",
+    "plot_anchors",
     "plot_subspaces",
     "projection_residual",
     "release_summary",

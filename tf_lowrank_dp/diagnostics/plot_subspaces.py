@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tf_lowrank_dp._figure import new_figure
 from tf_lowrank_dp.diagnostics.subspace_monitor import SubspaceHistory
 
 if TYPE_CHECKING:
@@ -40,13 +41,6 @@ def plot_subspaces(history: SubspaceHistory, include: Sequence[str] | None = Non
     >>> [len(axes.lines) for axes in figure.axes]  # doctest: +SKIP
     [1, 2]
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "Expected matplotlib, which draws the figure. Received: it is not installed. "
-            "Install it: pip install matplotlib."
-        ) from error
     include = [include] if isinstance(include, str) else include
     paths = [
         path
@@ -59,7 +53,7 @@ def plot_subspaces(history: SubspaceHistory, include: Sequence[str] | None = Non
             f"include={include!r}, among {list(history.stable_rank)}. Pass `monitor.history` after "
             "training, and correct `include`."
         )
-    figure = Figure(figsize=(11.0, 4.0), layout="constrained")
+    figure = new_figure(11.0, 4.0)
     ranks, residuals = figure.subplots(1, 2)
     for number, path in enumerate(paths):
         colour = f"C{number % 10}"

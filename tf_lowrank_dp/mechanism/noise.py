@@ -14,6 +14,9 @@ import tensorflow as tf
 _GENERATORS: weakref.WeakSet[NoiseGenerator] = weakref.WeakSet()
 _PHILOX = 1  # tf.random.Algorithm.PHILOX; XLA's default on CPU is 40 times slower
 _AT_ONCE = 2**22  # numbers: bounds the memory of intermediate results
+_BLOCK = (
+    2**11
+)  # pairs of numbers: draws are rounded up, so that small models share what is compiled
 
 
 class NoiseGenerator:
@@ -58,7 +61,7 @@ class NoiseGenerator:
             while last < len(sizes) and sum(sizes[first : last + 1]) <= _AT_ONCE:
                 last += 1
             group = sizes[first:last]
-            pairs = -(-sum(group) // 2)
+            pairs = -(-sum(group) // (2 * _BLOCK)) * _BLOCK
             flat = normals_of_bits(self._bits(pairs, offset, draw))[: sum(group)]
             parts = tf.split(flat, group)
             tensors += [tf.reshape(t, s) for t, s in zip(parts, shapes[first:last], strict=True)]
@@ -105,12 +108,39 @@ def normals_of_bits(bits: tf.Tensor) -> tf.Tensor:
     Returns:
         float32 `(2 n,)`.
     """
+    return tf.concat(_box_muller(bits), 0)
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _box_muller(bits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Compiled by XLA, which makes one loop of it: half the time of TensorFlow's operations."""
     first, second = tf.unstack(bits)
     low = tf.cast(tf.bitwise.bitwise_and(second, 255), tf.float32)
     u = tf.abs(tf.cast(first, tf.float32) + (low * 2.0**-8 + 2.0**-9)) * 2.0**-31
     radius = tf.sqrt(-2.0 * tf.math.log(u))
-    angle = tf.cast(tf.bitwise.right_shift(second, 8), tf.float32) * (math.pi * 2.0**-23)
-    return tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], 0)
+    cosine, sine = _on_circle(tf.bitwise.right_shift(second, 8))
+    return radius * cosine, radius * sine
+
+
+def _on_circle(steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Cosine and sine of `(steps + 1/2) 2 pi / 2^24 - pi / 4`, within 2e-7.
+
+    Two bits choose the quarter of the circle; the others the angle in it, at most `pi / 4` from its
+    middle, where a few terms of the series suffice.  XLA's own functions, made for any angle, take
+    three times as long.
+
+    Args:
+        steps: int32; the low 24 bits count.
+    """
+    quarter = tf.bitwise.bitwise_and(tf.bitwise.right_shift(steps, 22), 3)
+    within = tf.cast(tf.bitwise.bitwise_and(steps, 2**22 - 1), tf.float32)
+    angle = (within + (0.5 - 2.0**21)) * (math.pi * 2.0**-23)
+    square = angle * angle
+    sine = angle * (1 - square / 6 * (1 - square / 20 * (1 - square / 42 * (1 - square / 72))))
+    cosine = 1 - square / 2 * (1 - square / 12 * (1 - square / 30 * (1 - square / 56)))
+    odd = tf.bitwise.bitwise_and(quarter, 1) == 1
+    sign = tf.where(quarter >= 2, -1.0, 1.0)
+    return tf.where(odd, -sine, cosine) * sign, tf.where(odd, cosine, sine) * sign
 
 
 def _rekey_all() -> None:
