@@ -25,8 +25,9 @@ TEST = [
     "scikit-learn>=1.5",
     "scipy>=1.11",
     "matplotlib>=3.8",
+    "keras-hub>=0.20",
 ]
-BENCHMARKS = ["tensorflow-datasets>=4.9.9", "rich>=13", "matplotlib>=3.8"]
+BENCHMARKS = ["tensorflow-datasets>=4.9.9", "keras-hub>=0.20", "rich>=13", "matplotlib>=3.8"]
 
 setup(
     name="tf_lowrank_dp",

@@ -1,6 +1,7 @@
 """Backbones of KerasHub with small random weights against the one-example-at-a-time oracle."""
 
 import keras
+import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,8 +9,6 @@ import tensorflow as tf
 import tf_lowrank_dp as tfdp
 from tests.contracts.checks import check
 from tf_lowrank_dp.layers.registry import captured_layers
-
-keras_hub = pytest.importorskip("keras_hub", reason="keras_hub comes with the extra 'examples'")
 
 SIZE, LENGTH, WORDS = 3, 6, 23
 SMALL = {"vocabulary_size": WORDS, "num_layers": 2, "hidden_dim": 8, "intermediate_dim": 12}

@@ -6,9 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("keras_hub", reason="keras_hub comes with the extra 'examples'")
 ROOT = Path(__file__).resolve().parents[2]
 
 

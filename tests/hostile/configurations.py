@@ -7,6 +7,7 @@ DPSGD, SPARSE, POWER = tfdp.DPSGDOptimizer, tfdp.SparseDPSGDOptimizer, tfdp.DPPo
 RGP, LSG, GEP = tfdp.RGPOptimizer, tfdp.LSGOptimizer, tfdp.GEPOptimizer
 LAYERS = {"clipping": "per_layer"}
 REWEIGHT = {"gradient_method": "reweight"}
+VECTORIZED, LOOP = {"gradient_method": "vectorized"}, {"gradient_method": "loop"}
 RANK = {"rank": 2, "include": ["kernel"]}
 WEIGHTS = {**RANK, "carriers_from": "weights"}
 RANDOM = {**RANK, "carriers_from": "random"}
@@ -27,6 +28,7 @@ CONFIGURATIONS = {
     "dense gep in one group": Configuration(
         "dense", GEP, BASES | {"num_groups": 1}, microbatch_size=3
     ),
+    "dense gep every other step": Configuration("dense", GEP, BASES | {"refresh_every": 2}),
     "dense b-gep": Configuration("dense", GEP, BASES | {"residual": False}),
     "dense gep reweight": Configuration("dense", GEP, BASES | REWEIGHT),
     "sequence dpsgd": Configuration("sequence", DPSGD),
@@ -38,6 +40,10 @@ CONFIGURATIONS = {
     "sequence dpsgd reweight": Configuration("sequence", DPSGD, REWEIGHT, microbatch_size=5),
     "sequence dpsgd per layer reweight bfloat": Configuration(
         "sequence", DPSGD, LAYERS | REWEIGHT, **BFLOAT
+    ),
+    "sequence dpsgd vectorized": Configuration("sequence", DPSGD, VECTORIZED),
+    "sequence dpsgd loop per layer": Configuration(
+        "sequence", DPSGD, LAYERS | LOOP, microbatch_size=3
     ),
     "sequence power sgd per layer": Configuration("sequence", POWER, RANK | LAYERS),
     "sequence rgp weights": Configuration("sequence", RGP, WEIGHTS),
@@ -57,6 +63,7 @@ CONFIGURATIONS = {
     "sequence gep bfloat": Configuration("sequence", GEP, BASES, **BFLOAT),
     "conv dpsgd": Configuration("conv", DPSGD),
     "conv dpsgd per layer reweight": Configuration("conv", DPSGD, LAYERS | REWEIGHT),
+    "conv dpsgd per layer vectorized": Configuration("conv", DPSGD, LAYERS | VECTORIZED),
     "conv sparse neuron bfloat": Configuration("conv", SPARSE, NEURON, **BFLOAT),
     "conv rgp weights": Configuration("conv", RGP, WEIGHTS),
     "conv gep": Configuration("conv", GEP, BASES, microbatch_size=3),

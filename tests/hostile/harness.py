@@ -108,8 +108,12 @@ class Harness:
             ),
             autograph=False,
         )
+        self.directions = self._directions()
         counters = [generator._draws for generator in self.generators] + [engine.steps]
         seeds = [(v, v.numpy()) for v in model.non_trainable_variables]
+        # The bases that a space keeps were found for the directions: the next steps apply them.
+        age = getattr(engine.space._space, "_steps", None)
+        seeds += [] if age is None else [(age, age.numpy())]
         variables = [*model.variables, *optimizer.variables]
 
         def reset():
@@ -122,7 +126,6 @@ class Harness:
         self._inside = tf.function(
             lambda: [tf.convert_to_tensor(v) for v in [*variables, *counters]], autograph=False
         )
-        self.directions = self._directions()
 
     def release(self, batch, presence, reset=True):
         """What is released (a float64 vector a block), the subspace, and what the lift gives.
@@ -162,12 +165,12 @@ class Harness:
 
     def _directions(self):
         """Carriers of the first and last matrices, public examples, or arbitrary rows."""
+        subspace = self.run.engine.space.refresh()
         if self._public:
             return [array.reshape(PUBLIC, -1).astype(np.float64) for array in self._public]
         generator = np.random.default_rng(5)
         sizes = [shape[-1] if shape else 1 for shape in (self.x_shape, self.y_shape)]
         rows = [generator.normal(size=(DIRECTIONS, size)) for size in sizes]
-        subspace = self.run.engine.space.refresh()
         carriers = list(subspace.values()) if isinstance(subspace, dict) else []
         for found in carriers:
             left, right = getattr(found, "left", None), getattr(found, "right", None)

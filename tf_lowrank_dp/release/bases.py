@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-_COMPLETION = 1e-6
+_COMPLETION = 1e-7
 _NEGLIGIBLE = 1e-5
 _NEGLIGIBLE_COEFFICIENTS = 1e-3
 _NEARLY_DEPENDENT = 1e-2
@@ -18,7 +18,7 @@ def orthonormal_columns(matrix: tf.Tensor, completion: tf.Tensor) -> tf.Tensor:
     """An orthonormal basis whose span contains that of the columns.
 
     A Householder decomposition is stable for any matrix.  Each column is scaled to length 1 (by
-    its largest entry first: squares of small or large numbers leave float32) and a millionth of
+    its largest entry first: squares of small or large numbers leave float32) and a ten-millionth of
     `completion` is added, which changes a basis as little as rounding does and decides only what is
     missing: columns that are zero, or depend on others, are replaced by directions of
     `completion`, so that the basis always has all its columns.
