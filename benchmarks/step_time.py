@@ -150,6 +150,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="dpsgd")
     parser.add_argument("--gradient-method", default="auto")
+    parser.add_argument("--microbatch-size", type=int, help="of the private step; default: none")
     parser.add_argument("--jit", action="store_true", help="compile the steps with XLA")
     parser.add_argument("--repeat", type=int, default=15, help="number of timed pairs of samples")
     parser.add_argument(
@@ -187,6 +188,7 @@ def main(argv: list[str] | None = None) -> int:
             args.repeat,
             args.gradient_method,
             dict(args.model_args),
+            args.microbatch_size,
         )
         records_iterator = iter([measure(spec, args.start_runs)])
 

@@ -24,6 +24,7 @@ class Spec:
         repeat: Number of timed pairs of samples.
         gradient_method: How the private optimizer computes per-example gradients.
         model_args: Arguments of the model's builder.
+        microbatch_size: Examples that the private step handles at a time; None for all.
     """
 
     model: str
@@ -33,6 +34,7 @@ class Spec:
     repeat: int = 15
     gradient_method: str = "auto"
     model_args: dict[str, int] = field(default_factory=dict)
+    microbatch_size: int | None = None
 
 
 @dataclass
@@ -106,7 +108,7 @@ def _compile_private(workload: Workload, spec: Spec) -> None:
     """
     import tf_lowrank_dp as tfdp
 
-    tfdp.make_private(workload.model)
+    tfdp.make_private(workload.model, microbatch_size=spec.microbatch_size)
     _compile(workload, spec)
     sampler = tfdp.PoissonSampler(workload.x, workload.y, batch_size=spec.batch, steps=1)
     tfdp.training.start_run(workload.model, sampler.sampling, steps=1)

@@ -27,7 +27,7 @@ def reused_noise(batch_size):
     """The counter of the generator stands still: all steps draw the same numbers."""
 
     def normal(generator, shapes):
-        generator._draws.assign(0)
+        generator._draws.assign([0, 0, 0])
         return NORMAL(generator, shapes)
 
     return mock.patch.object(NoiseGenerator, "normal", normal)

@@ -118,7 +118,7 @@ class Harness:
 
         def reset():
             for counter in counters:
-                counter.assign(0)
+                counter.assign(tf.zeros_like(counter))
             for variable, value in seeds:
                 variable.assign(value)
 

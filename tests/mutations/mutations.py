@@ -68,7 +68,7 @@ ADD_NOISE = "[tensor + deviation * next(normals) for tensor in block]"
 MUTATIONS = [
     mutation(
         0, "noise is reused: every step draws under the same counter", "mechanism/noise.py",
-        "self._draws.assign_add(1)", "self._draws.assign_add(0)",
+        "tf.constant(1, tf.uint64)", "tf.constant(0, tf.uint64)",
         "mechanism/test_noise.py::test_every_step_of_a_graph_draws_anew",
         "hostile/test_wall.py::test_consecutive_steps_have_other_noise",
     ),

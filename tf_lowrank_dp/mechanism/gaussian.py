@@ -91,7 +91,7 @@ class GaussianMechanism:
         if self.noise_multiplier == 0.0:
             return [list(block) for block in sums]
         # Rounded up: never less noise than is accounted for.
-        deviations = [np.nextafter(np.float32(d), np.inf) for d in self.deviations]
+        deviations = [np.nextafter(np.float32(d), np.float32(np.inf)) for d in self.deviations]
         flat = [tensor for block in sums for tensor in block]
         normals = iter(noise.normal([tuple(tensor.shape) for tensor in flat]))
         return [
