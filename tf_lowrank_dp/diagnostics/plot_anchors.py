@@ -35,11 +35,12 @@ def plot_anchors(histories: Mapping[str, AnchorHistory], group: str = ALL) -> Fi
 
     Example:
 
+    >>> from tf_lowrank_dp.diagnostics import AnchorHistory, AnchorResidual
     >>> residual = AnchorResidual(
     ...     num_bases=3, projection_error=0.4, gradient_stable_rank=1.5, residual_stable_rank=6.0)
     >>> history = AnchorHistory(steps=[0, 10], residuals=[{"all": residual}, {"all": residual}])
-    >>> figure = plot_anchors({"public gradients": history})  # doctest: +SKIP
-    >>> [len(axes.lines) for axes in figure.axes]  # doctest: +SKIP
+    >>> figure = plot_anchors({"public gradients": history})
+    >>> [len(axes.lines) for axes in figure.axes]
     [1, 2]
     """
     figure = new_figure(11.0, 4.0)

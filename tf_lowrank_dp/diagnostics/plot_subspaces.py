@@ -37,8 +37,8 @@ def plot_subspaces(history: SubspaceHistory, include: Sequence[str] | None = Non
     >>> history = SubspaceHistory(
     ...     rank=8, steps=[0, 10], stable_rank={"d/kernel": [1.5, 1.2]},
     ...     historical_residual={"d/kernel": [1.0, 0.3]}, self_residual={"d/kernel": [0.2, 0.1]})
-    >>> figure = plot_subspaces(history)  # doctest: +SKIP
-    >>> [len(axes.lines) for axes in figure.axes]  # doctest: +SKIP
+    >>> figure = plot_subspaces(history)
+    >>> [len(axes.lines) for axes in figure.axes]
     [1, 2]
     """
     include = [include] if isinstance(include, str) else include
