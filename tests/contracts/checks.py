@@ -38,11 +38,13 @@ def computed(model, method, batch, presence, clip):
     return norms, [g.materialize() for g in gradients], sums, guarded
 
 
-def check(model, batch, method, mode, tolerance, guarded_tolerance=5e-3):
+def check(model, batch, method, mode, tolerance, guarded_tolerance=5e-3, expected=None):
+    """Compares with the oracle's gradients, which are computed where they are not given."""
     size = batch["y"].shape[0]
     presence = np.ones(size, "float32")
     presence[size // 2 :][:1] = 0.0 if size > 2 else 1.0  # one padded row where there are several
-    expected = oracle.per_example_gradients(model, losses_of(model), batch)
+    if expected is None:
+        expected = oracle.per_example_gradients(model, losses_of(model), batch)
     norms = oracle.norms(expected)
     clip = float(np.median(norms)) if size else 1.0
 

@@ -1,11 +1,14 @@
 """Every layer, option and gradient method against the one-example-at-a-time oracle."""
 
+from typing import NamedTuple
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests import oracle
+from tests.contracts.case import LayerCase
 from tests.contracts.checks import check, losses_of, make_batch
 from tests.contracts.layer_cases import LAYER_CASES, build_model
 from tf_lowrank_dp.layers.parameters import describe_parameters
@@ -25,30 +28,52 @@ def tolerance_of(case):
     return RECURRENT_TOLERANCE if "rnn" in case.name else TOLERANCE
 
 
-@pytest.mark.parametrize("case", LAYER_CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("method", FAST)
-def test_layer_equals_oracle_in_graph_mode(case, method):
+class Row(NamedTuple):
+    """A row of the list: its case, a model, five examples and their gradients by the oracle."""
+
+    case: LayerCase
+    model: keras.Model
+    batch: dict
+    expected: list
+
+    def check(self, method, mode, size):
+        """Compares the first examples."""
+        batch, expected = (oracle.rows(part, slice(size)) for part in (self.batch, self.expected))
+        check(self.model, batch, method, mode, tolerance_of(self.case), expected=expected)
+
+
+@pytest.fixture(scope="module")
+def row(request):
+    """One row for all tests of a case, which pytest runs one after the other."""
     keras.utils.set_random_seed(1)
-    model = build_model(case)
-    check(model, make_batch(case, 5), method, "graph", tolerance_of(case))
+    model, batch = build_model(request.param), make_batch(request.param, 5)
+    expected = oracle.per_example_gradients(model, losses_of(model), batch)
+    return Row(request.param, model, batch, expected)
 
 
-@pytest.mark.parametrize("case", LAYER_CASES, ids=lambda case: case.name)
-def test_layer_equals_oracle_for_one_example_in_eager_mode(case):
-    keras.utils.set_random_seed(2)
-    model = build_model(case)
-    check(model, make_batch(case, 1), "bookkeeping", "eager", tolerance_of(case))
+# Those that XLA compiles come first, so that a case has one number in all tests.
+ORDERED_CASES = sorted(LAYER_CASES, key=lambda case: not case.xla)
+each_row = pytest.mark.parametrize("row", ORDERED_CASES, indirect=True, ids=lambda c: c.name)
 
 
-@pytest.mark.parametrize("case", LAYER_CASES, ids=lambda case: case.name)
-def test_batch_of_size_0_releases_zero_gradients(case):
-    keras.utils.set_random_seed(2)
-    model = build_model(case)
-    losses = losses_of(model)
-    variables = model.trainable_variables
+@each_row
+@pytest.mark.parametrize("method", FAST)
+def test_layer_equals_oracle_in_graph_mode(row, method):
+    row.check(method, "graph", 5)
+
+
+@each_row
+def test_layer_equals_oracle_for_one_example_in_eager_mode(row):
+    row.check("bookkeeping", "eager", 1)
+
+
+@each_row
+def test_batch_of_size_0_releases_zero_gradients(row):
+    losses = losses_of(row.model)
+    variables = row.model.trainable_variables
     engine = PrivateGradients(
-        model=model,
-        space=IdentitySpace(describe_parameters(model), [range(len(variables))]),
+        model=row.model,
+        space=IdentitySpace(describe_parameters(row.model), [range(len(variables))]),
         mechanism=GaussianMechanism(1.0, 0.0),
         noise=NoiseGenerator(),
         expected_batch_size=4.0,
@@ -56,22 +81,21 @@ def test_batch_of_size_0_releases_zero_gradients(case):
         microbatch_size=None,
         steps=tf.Variable(0, dtype=tf.int64),
     )
-    batch = make_batch(case, 0)
+    batch = oracle.rows(row.batch, slice(0))
     gradients = engine(lambda b: (losses(b), ()), batch, tf.zeros([0]))
     assert [g.shape for g in gradients] == [v.shape for v in variables]
     assert all(np.all(g == 0.0) for g in gradients)
     assert int(engine.steps) == 1  # an empty draw is an ordinary step
 
 
-XLA_CASES = [case for case in LAYER_CASES if case.xla]
 FEW = [case for case in LAYER_CASES if case.name in ("dense_sequence", "conv2d", "attention")]
 
 
-@pytest.mark.parametrize("case", XLA_CASES, ids=lambda case: case.name)
-def test_layer_equals_oracle_under_xla(case):
-    keras.utils.set_random_seed(3)
-    model = build_model(case)
-    check(model, make_batch(case, 3), "bookkeeping", "xla", tolerance_of(case))
+@pytest.mark.parametrize(
+    "row", [case for case in ORDERED_CASES if case.xla], indirect=True, ids=lambda c: c.name
+)
+def test_layer_equals_oracle_under_xla(row):
+    row.check("bookkeeping", "xla", 3)
 
 
 @pytest.mark.parametrize("case", FEW, ids=lambda case: case.name)
@@ -102,11 +126,10 @@ def test_mixed_bfloat16_equals_the_oracle_within_its_precision(case):
     check(model, make_batch(case, 3), "bookkeeping", "eager", 5e-2, guarded_tolerance=5e-2)
 
 
-@pytest.mark.parametrize("case", LAYER_CASES, ids=lambda case: case.name)
-def test_captured_layers_do_not_use_the_fallback(case):
-    model = build_model(case)
-    classes = [capture for _, capture in captured_layers(model)]
-    assert any(c.__module__.endswith("fallback") for c in classes) == case.fallback
+@each_row
+def test_captured_layers_do_not_use_the_fallback(row):
+    classes = [capture for _, capture in captured_layers(row.model)]
+    assert any(c.__module__.endswith("fallback") for c in classes) == row.case.fallback
 
 
 def test_the_fallback_uses_the_weights_before_the_update_of_its_step():
