@@ -41,7 +41,12 @@ class CellMath(abc.ABC):
         x: inputs `(b, t, i)`.
         input_masks: of the inputs, `(b, i)` each.
         state_masks: of the recurrent inputs, `(b, u)` each; of a GRU, one for each gate.
+
+    Attributes:
+        has_one_gradient: whether both kernels' gradients have the same `D`.
     """
+
+    has_one_gradient = True
 
     def __init__(self, cell, x: tf.Tensor, input_masks: Masks, state_masks: Masks):
         self._cell = cell
@@ -110,7 +115,8 @@ class CellMath(abc.ABC):
         return self._bias
 
     def _kernel_gradient(self, d, *_) -> PerExampleGradient:
-        return _product_gradient(self._x, d, _at_all(self._input_masks))
+        gram_of_d = self.has_one_gradient and OuterProduct(self._previous, d).uses_gram
+        return _product_gradient(self._x, d, _at_all(self._input_masks), gram_of_d)
 
     def _recurrent_gradient(self, d, *_) -> PerExampleGradient:
         return _product_gradient(self._previous, d, _at_all(self._state_masks))
@@ -139,6 +145,8 @@ class LstmMath(CellMath):
 
 class GruAfterMath(CellMath):
     """`h = z h' + (1 - z) g`, where `g = f(x W_g + b_g + r (h' U_g + b'_g))`."""
+
+    has_one_gradient = False
 
     def hoisted(self):
         (projected,) = super().hoisted()
@@ -174,6 +182,8 @@ class GruAfterMath(CellMath):
 
 class GruBeforeMath(CellMath):
     """`h = z h' + (1 - z) g`, where `g = f(x W_g + b_g + (r h') U_g)`."""
+
+    has_one_gradient = False
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -239,10 +249,12 @@ def _product(x: tf.Tensor, kernel: tf.Tensor, masks: Masks) -> tf.Tensor:
     return tf.concat(products, axis=-1)
 
 
-def _product_gradient(x: tf.Tensor, d: tf.Tensor, masks: Masks) -> PerExampleGradient:
-    """Per-example gradient of the kernel in `_product`."""
+def _product_gradient(
+    x: tf.Tensor, d: tf.Tensor, masks: Masks, gram_of_d: bool = False
+) -> PerExampleGradient:
+    """Per-example gradient of the kernel in `_product`; `gram_of_d` as of `OuterProduct`."""
     if not isinstance(masks, list):
-        return OuterProduct(x if masks is None else x * masks, d)
+        return OuterProduct(x if masks is None else x * masks, d, gram_of_d=gram_of_d)
     return ColumnBlocks.of([x * mask for mask in masks], d)
 
 

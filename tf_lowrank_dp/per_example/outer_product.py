@@ -43,6 +43,8 @@ class OuterProduct(PerExampleGradient):
         x: layer inputs, `(b, t, i)`.
         d: gradients with respect to the pre-activation, `(b, t, o)`.
         to_variable: maps `(..., i, o)` to `(..., *variable.shape)`; None if they are the same.
+        gram_of_d: whether another variable's norms need the Gram matrices of the same `D` anyway:
+            then they cost nothing here, and TensorFlow computes them once.
     """
 
     def __init__(
@@ -50,10 +52,12 @@ class OuterProduct(PerExampleGradient):
         x: tf.Tensor,
         d: tf.Tensor,
         to_variable: Callable[[tf.Tensor], tf.Tensor] | None = None,
+        gram_of_d: bool = False,
     ):
         self._x = tf.cast(x, tf.float32)
         self._d = tf.cast(d, tf.float32)
         self._to_variable = to_variable
+        self._gram_of_d = gram_of_d
 
     @classmethod
     def joined(cls, gradients: Sequence[OuterProduct]) -> OuterProduct:
@@ -67,11 +71,16 @@ class OuterProduct(PerExampleGradient):
         """`X (b, t, i)` and `D (b, t, o)`."""
         return self._x, self._d
 
+    @property
+    def uses_gram(self) -> bool:
+        """Whether norms come from Gram matrices, not from the matrices of the examples."""
+        t, i, o = self._x.shape[1], self._x.shape[2], self._d.shape[2]
+        return t is None or i * o > t * (i if self._gram_of_d else i + o)
+
     @functools.cached_property
     def _formed(self) -> Materialized | None:
         """The matrices of the examples, where that is cheaper."""
-        t, i, o = self._x.shape[1], self._x.shape[2], self._d.shape[2]
-        if t is None or i * o > t * (i + o):
+        if self.uses_gram:
             return None
         return Materialized(self._shaped(tf.matmul(self._x, self._d, transpose_a=True)))
 
