@@ -93,6 +93,23 @@ def test_a_saved_model_loads_as_private_with_its_ledger_and_goes_on(fitted, tmp_
     assert int(loaded.optimizer.iterations) == 8
 
 
+@pytest.mark.parametrize("name", ["model.h5", "model.hdf5"])
+def test_a_format_without_a_place_for_the_ledger_is_refused(fitted, tmp_path, name):
+    model, _ = fitted
+    with pytest.raises(ValueError, match="does not keep what was spent"):
+        model.save(tmp_path / name)
+    assert not (tmp_path / name).exists()
+    model.save(tmp_path / "model.keras")
+    assert spent(keras.models.load_model(tmp_path / "model.keras")) == epsilon_after(4)
+
+
+def test_saving_without_the_private_optimizer_warns_that_the_ledger_stays_behind(fitted, tmp_path):
+    model, _ = fitted
+    model.compile("sgd")
+    with pytest.warns(UserWarning, match="what was spent is not saved"):
+        model.save(tmp_path / "model.keras")
+
+
 def test_a_loaded_model_keeps_its_ledger_when_it_is_recompiled_before_it_is_asked(
     fitted, tmp_path, private
 ):

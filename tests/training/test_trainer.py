@@ -80,6 +80,36 @@ def test_the_budget_is_checked_before_each_gradient(private, small_model, data):
     assert tfdp.privacy_spent(model) <= 2.0
 
 
+def other_ways_to_train(private, data):
+    return {
+        "trainer": lambda model: tfdp.PrivateTrainer(model, sampler_of(data, batch_size=3)),
+        "fit": lambda model: model.fit(*data(), batch_size=3, verbose=0),
+        "conversion": tfdp.make_private,
+        "standard and back": lambda model: tfdp.make_private(tfdp.make_standard(model)),
+    }
+
+
+@pytest.mark.parametrize("other", other_ways_to_train(None, None))
+def test_a_trainer_whose_run_has_ended_refuses_and_its_releases_in_graphs_count(
+    private, small_model, data, other
+):
+    model = private(small_model(), noise_multiplier=1.0)
+    sampler = sampler_of(data)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    [*batches] = sampler
+    step = tf.function(lambda batch: trainer.gradients(forward_of(model), batch))
+    step(batches[0])
+    other_ways_to_train(private, data)[other](model)
+    before = tfdp.privacy_spent(model, DELTA)
+    with pytest.raises(RuntimeError, match="Make a new PrivateTrainer"):
+        trainer.gradients(forward_of(model), batches[1])
+    with pytest.raises(RuntimeError, match="Make a new PrivateTrainer"):
+        trainer.check_budget()
+    assert tfdp.privacy_spent(model, DELTA) == before
+    step(batches[0])  # traced before: nothing can stop it
+    assert tfdp.privacy_spent(model, DELTA) > before
+
+
 def test_an_endless_sampler_with_a_budget_needs_the_number_of_steps(private, small_model, data):
     model = private(small_model(), epsilon=2.0, delta=DELTA)
     with pytest.raises(ValueError, match="(?s)Expected steps.*Received: None"):

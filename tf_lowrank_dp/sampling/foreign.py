@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import inspect
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -15,6 +17,8 @@ from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import rows
 
 _READ_AHEAD = 2  # batches that show which axes vary, as many as Keras looks at
+# What was read of an iterator and not used: a call that fails must not shift its passes.
+_UNUSED: weakref.WeakKeyDictionary[Iterator, collections.deque] = weakref.WeakKeyDictionary()
 
 
 def to_dataset(source: Any) -> tf.data.Dataset:
@@ -44,9 +48,8 @@ def to_dataset(source: Any) -> tf.data.Dataset:
     elif isinstance(source, keras.utils.PyDataset):
         dataset = _from_py_dataset(source)
     elif isinstance(source, Iterator):
-        ahead = list(itertools.islice(source, _READ_AHEAD))
-        iterator = itertools.chain(ahead, source)
-        dataset = _from_function(lambda: iterator, ahead)
+        unused = _read_ahead(source)
+        dataset = _from_function(lambda: _remaining(unused, source), list(unused))
     elif inspect.isroutine(source):
         dataset = _from_function(source, list(itertools.islice(source(), _READ_AHEAD)))
     else:
@@ -142,6 +145,22 @@ def _from_py_dataset(source: keras.utils.PyDataset) -> tf.data.Dataset:
     dataset = _from_function(batches, ahead)
     cardinality = tf.data.INFINITE_CARDINALITY if count is None else count
     return dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
+
+
+def _read_ahead(source: Iterator) -> collections.deque:
+    """Returns the next few batches, which stay with the iterator until they are used."""
+    try:
+        unused = _UNUSED.setdefault(source, collections.deque())
+    except TypeError:  # no weak references to this kind of iterator
+        unused = collections.deque()
+    unused.extend(itertools.islice(source, _READ_AHEAD - len(unused)))
+    return unused
+
+
+def _remaining(unused: collections.deque, source: Iterator) -> Iterator[Any]:
+    while unused:
+        yield unused.popleft()
+    yield from source
 
 
 def _from_function(batches: Callable[[], Iterable], ahead: list) -> tf.data.Dataset:

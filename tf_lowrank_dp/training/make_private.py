@@ -16,6 +16,7 @@ from tf_lowrank_dp.training.saving import load_weights, save, save_weights
 from tf_lowrank_dp.training.state import (
     PrivateState,
     attach_state,
+    counters_of,
     detach_state,
     find_state,
     ledger_of,
@@ -99,7 +100,7 @@ def make_private(
         ledger.file = open_ledger_file(ledger_path)
         ledger.merge(ledger.file.ledger)
         ledger.file.add(ledger)
-    attach_state(model, PrivateState(ledger, microbatch_size))
+    attach_state(model, PrivateState(ledger, counters_of(model), microbatch_size))
     _share_ledger(model)
     for name, function in _METHODS.items():
         object.__setattr__(model, name, functools.partial(function, model))

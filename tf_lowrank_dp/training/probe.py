@@ -1,4 +1,4 @@
-"""A probe on random data: do examples influence each other, does the forward pass keep state?
+"""A probe on random data: are examples independent, is state kept, are gradients right?
 
 Types tell only of the layers we know.  Before the first step the model is run on a handful of
 random rows in the shape of the data, never on the data themselves.
@@ -7,6 +7,7 @@ random rows in the shape of the data, never on the data themselves.
 from __future__ import annotations
 
 import functools
+import math
 
 import keras
 import numpy as np
@@ -17,17 +18,22 @@ from keras.src.random.seed_generator import global_seed_generator
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import Recorder
 from tf_lowrank_dp.layers.registry import capturing
+from tf_lowrank_dp.per_example.backward import bookkeeping
 
 _ROWS = 3
 _TOLERANCE = 1e-4
+# Of gradients, and the share of the whole gradient with which a variable's is at least compared.
+_GRADIENTS = {True: (0.05, 0.01), False: (0.2, 0.1)}  # all layers compute in float32, or not
 
 
 def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True) -> None:
-    """Checks that each example's loss depends on this example alone.
+    """Checks that each example's loss depends on this example alone, and its gradient is right.
 
-    Three comparisons, each with equal random numbers in dropout and the like: other examples
-    changed, and other examples left out, must leave the first example's loss as it was; and no
-    variable but seeds and metrics may be updated, and none created.
+    Comparisons, each with equal random numbers in dropout and the like: all other examples
+    changed must leave the losses of the first and of the last as they were, and all others left
+    out that of the first; the weighted sum of the per-example gradients of recorded layers must be
+    what ordinary differentiation gives, so that none is missing, counted twice or in another
+    example's row; and no variable but seeds and metrics may be updated, and none created.
 
     Args:
         model: a built model.
@@ -36,31 +42,33 @@ def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True
         recorded: whether layers will be recorded; then their outputs must have the example axis.
 
     Raises:
-        UnsupportedModelError: examples are coupled, joined with another axis, or state is changed
-            or created.
+        UnsupportedModelError: examples are coupled, joined with another axis or exchanged, the
+            gradient of a variable would be wrong, or state is changed or created.
     """
     if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
         return
     generator = np.random.default_rng(0)
     first = _random_batch(element_spec, generator)
     other = _random_batch(element_spec, generator)
-    mixed = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], 0), first, other)
+    keep_first = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], 0), first, other)
+    keep_last = tf.nest.map_structure(lambda a, b: tf.concat([b[:-1], a[-1:]], 0), first, other)
     alone = tf.nest.map_structure(lambda a: a[:1], first)
 
     losses, changed, random, _ = _losses(model, forward, first)  # the loss builds itself here
     _check_state(model, changed)
     _check_shape(losses)
-    beside_others, _, _, created = _losses(model, forward, mixed)
-    if created:
-        raise _creates(model, created[0].path)
-    _check_equal(losses[0], beside_others[0], "the other examples of its batch")
+    for row, batch in ((0, keep_first), (-1, keep_last)):
+        beside_others, _, _, created = _losses(model, forward, batch)
+        if created:
+            raise _creates(model, created[0].path)
+        _check_equal(losses[row], beside_others[row], "the other examples of its batch")
     if not random:  # Masks are drawn for the whole batch: its size changes them.
         by_itself, _, _, _ = _losses(model, forward, alone)
         _check_equal(losses[0], by_itself[0], "the size of its batch")
     if recorded:
         both = tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), first, other)
-        for batch in (first, both):
-            _check_first_axes(model, forward, batch)
+        _check_first_axes(model, forward, first)
+        _check_gradients(model, forward, both)
 
 
 def _losses(model, forward, batch):
@@ -101,6 +109,40 @@ def _check_first_axes(model, forward, batch) -> None:
     with tape, keras.StatelessScope(collect_losses=True), capturing(model):
         with Recorder(model.trainable_variables, tape, size):
             forward(batch)
+
+
+def _check_gradients(model, forward, batch) -> None:
+    """Weights that differ tell the rows of the examples apart."""
+    variables = model.trainable_variables
+    weights = tf.linspace(0.5, 1.5, tf.nest.flatten(batch)[0].shape[0])
+    with keras.StatelessScope(collect_losses=True):
+        recorded = bookkeeping(model, forward, batch).gradients
+        found = [gradient.weighted_sum(weights) for gradient in recorded]
+    with keras.StatelessScope(collect_losses=True), tf.GradientTape() as tape:
+        losses, _ = forward(batch)
+        loss = tf.reduce_sum(weights * tf.cast(losses, tf.float32))
+    zero = tf.UnconnectedGradients.ZERO
+    ordinary = tape.gradient(loss, [v.value for v in variables], unconnected_gradients=zero)
+    expected = [tf.cast(tf.convert_to_tensor(gradient), tf.float32) for gradient in ordinary]
+    whole = float(tf.linalg.global_norm(expected))
+    if not np.isfinite(whole):
+        return
+    layers = model._flatten_layers()
+    exact = all(getattr(layer, "compute_dtype", None) in (None, "float32") for layer in layers)
+    tolerance, share = _GRADIENTS[exact]
+    for variable, gradient, reference in zip(variables, found, expected, strict=True):
+        same_shape = gradient.shape == reference.shape
+        error = float(tf.norm(gradient - reference)) if same_shape else math.inf
+        scale = max(float(tf.norm(reference)), share * whole, 1e-12)
+        if not error <= tolerance * scale:
+            raise UnsupportedModelError(
+                "Expected per-example gradients that add up to the ordinary gradient. Received: on "
+                f"random data, that of '{variable.path}' is off by {error / scale:.2g} of its norm."
+                " Either the model takes examples out of their order, or uses a weight in a way "
+                "that the layers do not know of (outside of its layer, say). Use "
+                "gradient_method='vectorized', or register the class of the surrounding layer "
+                "with tf_lowrank_dp.layers.register_fallback."
+            )
 
 
 def _check_state(model, changed) -> None:

@@ -103,6 +103,7 @@ def start_run(
         state.ledger.num_steps,
     )
     state.ledger.append(entry)
+    state.counters[entry.entry_id] = counter
     state.run = run
     model.train_function = None
     if not optimizer.built:

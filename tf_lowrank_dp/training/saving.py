@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import tensorflow as tf
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.training.run import adopt_ledger
-from tf_lowrank_dp.training.state import state_of
+from tf_lowrank_dp.training.state import ledger_of, state_of
 
 
 def save(model: keras.Model, filepath, overwrite: bool = True, *args, **kwargs) -> None:
@@ -22,7 +23,26 @@ def save(model: keras.Model, filepath, overwrite: bool = True, *args, **kwargs) 
 
     A file that is there already is replaced when the new one is complete and on the disk.  If
     saving fails or the process is killed, the old one is kept.
+
+    Raises:
+        ValueError: the format has no place for the ledger.
     """
+    if str(filepath).endswith((".h5", ".hdf5")):
+        raise ValueError(
+            f"Expected a file of Keras' own format for a private model. Received: {filepath}; "
+            "HDF5 does not keep what was spent. Save as '.keras', or the weights alone with "
+            "save_weights, or call tfdp.make_standard(model) first."
+        )
+    if (
+        not isinstance(getattr(model, "optimizer", None), DPOptimizer)
+        and ledger_of(model).num_steps
+    ):
+        warnings.warn(
+            "Expected a model that is compiled with its private optimizer, which carries the "
+            f"ledger. Received: optimizer={getattr(model, 'optimizer', None)!r}; what was spent "
+            "is not saved with the model. Keep tfdp.privacy_statement(model) beside the file.",
+            stacklevel=2,
+        )
     with _replaced(filepath, overwrite) as path:
         type(model).save(model, path, overwrite, *args, **kwargs)
 

@@ -19,6 +19,10 @@ from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 _ATTRIBUTE = "_privacy_state"
 # Ledgers outlive conversion: make_standard and back keeps what was spent.
 _LEDGERS: weakref.WeakKeyDictionary[keras.Model, PrivacyLedger] = weakref.WeakKeyDictionary()
+# Counters of all releases by the entries of these ledgers: who keeps an old run may still use it.
+_COUNTERS: weakref.WeakKeyDictionary[keras.Model, dict[str, tf.Variable]] = (
+    weakref.WeakKeyDictionary()
+)
 # Digests of the weights with which private models became ordinary ones.
 _LEFT_WITH: weakref.WeakKeyDictionary[keras.Model, bytes] = weakref.WeakKeyDictionary()
 
@@ -59,16 +63,23 @@ class Run:
 
 @dataclasses.dataclass
 class PrivateState:
-    """Kept on the model from `make_private` to `make_standard`."""
+    """Kept on the model from `make_private` to `make_standard`.
+
+    Attributes:
+        ledger: of the model.
+        counters: the releases of every run that the model has had, by the id of its entry.
+        microbatch_size: see `make_private`.
+        run: the present run.
+    """
 
     ledger: PrivacyLedger
+    counters: dict[str, tf.Variable]
     microbatch_size: int | None
     run: Run | None = None
 
     def sync(self) -> None:
-        """Writes the run's count of releases into the ledger."""
-        if self.run is not None and not tf.inside_function():
-            self.ledger.update_steps(self.run.entry.entry_id, self.run.steps)
+        """Writes the counts of releases into the ledger."""
+        _count(self.ledger, self.counters)
 
 
 def ledger_of(model: keras.Model) -> PrivacyLedger:
@@ -77,13 +88,22 @@ def ledger_of(model: keras.Model) -> PrivacyLedger:
     If the weights of a model that was private have changed since `make_standard`, by ordinary
     training or any other way, it says that what was spent is not known.
     """
-    state = find_state(model)
-    if state is not None:
-        state.sync()
     ledger = _LEDGERS.setdefault(model, PrivacyLedger())
+    _count(ledger, counters_of(model))
     if model in _LEFT_WITH and _LEFT_WITH[model] != _digest(model):
         ledger.mark_prior_spend_unknown()
     return ledger
+
+
+def counters_of(model: keras.Model) -> dict[str, tf.Variable]:
+    """Counters of the releases of all runs that the model has had, by the ids of their entries."""
+    return _COUNTERS.setdefault(model, {})
+
+
+def _count(ledger: PrivacyLedger, counters: dict[str, tf.Variable]) -> None:
+    if not tf.inside_function():
+        for entry_id, counter in counters.items():
+            ledger.update_steps(entry_id, int(counter.numpy()))
 
 
 def find_state(model: keras.Model) -> PrivateState | None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import Sampling
+from tf_lowrank_dp.per_example.backward import RECORDED
 from tf_lowrank_dp.sampling import PoissonSampler
+from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.run import check_budget, start_run
 from tf_lowrank_dp.training.state import state_of
 from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
+from tf_lowrank_dp.training.validate_model import validate_model
 
 
 class PrivateTrainer:
@@ -20,6 +24,12 @@ class PrivateTrainer:
     Every call of `gradients` is one release: it is counted in the model's ledger, in graphs as
     well, and checked against the budget before it is made (in a `tf.function` call `check_budget`
     yourself before each step: tracing sees only the first).
+
+    It is accounted as a release of a draw of its own: give each call a new batch of the sampler.
+    Two releases of one batch tell more than two of independent draws, which nothing here notices.
+
+    A model has one run at a time.  Another trainer, or `fit`, with other data or settings ends
+    that of this trainer, which then refuses to go on.
 
     Args:
         model: private, compiled with a private optimizer (a loss is not needed).
@@ -56,26 +66,33 @@ class PrivateTrainer:
                 "Expected steps, the number of steps that the budget shall last. Received: None "
                 "with an endless sampler. Pass steps=... or compile with noise_multiplier=..."
             )
-        self._model = model
+        validate_model(model)
+        self._model, self._probed = model, False
         self._run = start_run(
             model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False), with_loss=False
         )
 
+    @tf.autograph.experimental.do_not_convert
     def gradients(self, forward: Callable, batch: dict) -> list[tf.Tensor]:
         """Private gradients of the mean loss, one float32 tensor for each trainable variable.
 
         Args:
             forward: takes a dict like `batch` without its presence, calls the model, and returns
-                one loss per example, `(b,)`, and anything else as nested tensors `(b, ...)`.
+                one loss per example, `(b,)`, and anything else as nested tensors `(b, ...)`.  It
+                is called with random data before the first release.
             batch: a logical batch, see `tf_lowrank_dp.sampling.batch`.
 
         Raises:
             PrivacyBudgetExceededError: the release would overspend.
+            UnsupportedModelError: `forward` mixes examples, see `fit`.
+            RuntimeError: the model was trained by another trainer or by `fit` since.
         """
+        self._check_present()
         if tf.executing_eagerly():
             self.check_budget()
         batch = tf.nest.map_structure(tf.convert_to_tensor, dict(batch))
         presence = batch.pop("presence")
+        self._probe(forward, batch)
         gradients = self._run.engine(forward, batch, presence)
         state_of(self._model).sync()
         return gradients
@@ -89,4 +106,22 @@ class PrivateTrainer:
 
         Others are noted in the ledger's file, if there is one (`make_private(ledger_path=...)`).
         """
+        self._check_present()
         check_budget(self._model, steps)
+
+    def _probe(self, forward: Callable, batch: dict) -> None:
+        """Tries `forward` on random data before its first release, as `fit` does."""
+        if self._probed:
+            return
+        spec = tf.nest.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), batch)
+        recorded = private_optimizer(self._model).gradient_method in RECORDED
+        with ThreadPoolExecutor(1) as eager:  # where no graph is traced and no tape is paused
+            eager.submit(probe, self._model, forward, spec, recorded).result()
+        self._probed = True
+
+    def _check_present(self) -> None:
+        if state_of(self._model).run is not self._run:
+            raise RuntimeError(
+                "Expected the trainer that began last. Received: one whose run has ended, because "
+                f"'{self._model.name}' has been trained otherwise since. Make a new PrivateTrainer."
+            )

@@ -1,0 +1,165 @@
+"""Models whose per-example gradients would be wrong are refused before the first step.
+
+Each of these has outputs with the example axis first, so that only their gradients give them away.
+"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.training.probe import probe
+
+L, ops = keras.layers, keras.ops
+LENGTH, WIDTH = 3, 4
+
+
+class Reversed(L.Layer):
+    """Hands the examples to its Dense layer from the last to the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = L.Dense(WIDTH)
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, x):
+        return ops.flip(self.dense(ops.flip(x, 0)), 0)
+
+
+class Sorted(Reversed):
+    """In the order of their first numbers."""
+
+    def call(self, x):
+        order = ops.argsort(x[:, 0, 0])
+        return ops.take(self.dense(ops.take(x, order, 0)), ops.argsort(order), 0)
+
+
+class Transposed(Reversed):
+    """As `(examples, positions)` that were positions and examples."""
+
+    def call(self, x):
+        shape, swapped = ops.shape(x), ops.transpose(x, (1, 0, 2))
+        rows = ops.reshape(self.dense(ops.reshape(swapped, shape)), ops.shape(swapped))
+        return ops.transpose(rows, (1, 0, 2))
+
+
+class FirstRow(L.Layer):
+    """Adds positions that it looked up for one example, without its axis."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = L.Embedding(LENGTH, WIDTH)
+
+    def build(self, shape):
+        self.table.build()
+
+    def call(self, x):
+        return x + self.table(ops.arange(LENGTH)[None])[0]
+
+
+class Borrowed(L.Layer):
+    """Uses the kernel of another layer as well."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = L.Dense(WIDTH)
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, x):
+        return ops.matmul(self.dense(x), ops.transpose(self.dense.kernel))
+
+
+class ChildOfAUnit(L.Layer):
+    """Calls a layer over positions and then directly."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = L.Dense(WIDTH)
+        self.over_positions = L.TimeDistributed(self.dense)
+
+    def build(self, shape):
+        self.over_positions.build(shape)
+
+    def call(self, x):
+        return self.dense(self.over_positions(x))
+
+
+class Twice(tfdp.layers.Dense):
+    """Records its own forward pass beside that of its class."""
+
+    def call(self, x):
+        return 2.0 * super().call(x)
+
+
+WRONG = {
+    "reversed": Reversed,
+    "sorted": Sorted,
+    "transposed": Transposed,
+    "first row": FirstRow,
+    "borrowed kernel": Borrowed,
+    "child of a unit": ChildOfAUnit,
+    "subclass of a capture": lambda: Twice(WIDTH),
+}
+SPEC = {"x": tf.TensorSpec((None, LENGTH, WIDTH)), "y": tf.TensorSpec((None, 1))}
+
+
+def model_of(layer):
+    head = [L.Dense(WIDTH, activation="tanh"), L.Flatten(), L.Dense(1)]
+    return keras.Sequential([keras.Input((LENGTH, WIDTH)), layer, *head])
+
+
+def forward_of(model):
+    return lambda batch: (tf.reduce_sum(tf.square(model(batch["x"]) - batch["y"]), -1), ())
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_gradient_that_would_be_wrong_is_refused(name):
+    keras.utils.set_random_seed(0)
+    model = model_of(WRONG[name]())
+    with pytest.raises(tfdp.UnsupportedModelError, match="add up to the ordinary gradient"):
+        probe(model, forward_of(model), SPEC)
+    probe(model, forward_of(model), SPEC, recorded=False)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("layer", [L.LSTM(WIDTH, return_sequences=True), L.LayerNormalization()])
+def test_a_gradient_that_is_right_within_its_precision_is_not(policy, layer):
+    keras.utils.set_random_seed(0)
+    config = {**layer.get_config(), "dtype": policy}
+    model = model_of(type(layer).from_config(config))
+    model.add(L.Dropout(0.5))
+    probe(model, forward_of(model), SPEC)
+
+
+@pytest.mark.parametrize(
+    "mix", [lambda x: ops.cumsum(x, 0), lambda x: ops.roll(x, 1, 0), lambda x: ops.flip(x, 0)]
+)
+def test_examples_that_see_only_some_others_are_found(mix):
+    model = model_of(L.Dense(WIDTH))
+
+    def forward(batch):
+        return tf.reduce_sum(tf.square(model(batch["x"]) - mix(batch["y"])), -1), ()
+
+    with pytest.raises(tfdp.UnsupportedModelError, match="other examples of its batch"):
+        probe(model, forward, SPEC)
+
+
+def test_a_custom_loop_is_probed_before_its_first_release():
+    model = tfdp.make_private(model_of(Reversed()))
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3))
+    x, y = np.ones((12, LENGTH, WIDTH), "float32"), np.ones((12, 1), "float32")
+    sampler = tfdp.PoissonSampler(x, y, batch_size=4, steps=2)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+
+    def step(batch):
+        return trainer.gradients(forward_of(model), batch)
+
+    for gradients in (step, tf.function(step, autograph=False)):
+        with pytest.raises(tfdp.UnsupportedModelError, match="add up to the ordinary gradient"):
+            gradients(next(iter(sampler)))
+    assert tfdp.privacy_spent(model) == 0.0
