@@ -106,8 +106,8 @@ class Recorder:
             f"Expected the first axis of the output of layer '{layer}' to be that of the examples. "
             f"Received: shape {tuple(output.shape)}, and {size or 'unknown'} examples. "
             "If the output is the same for all examples, give the layer's input a first axis of "
-            "length 1 (keras.ops.expand_dims(x, 0)). If examples were joined with another axis, "
-            "register the class of the surrounding layer with "
+            "length 1 (keras.ops.expand_dims(x, 0)) and keep it. If examples were joined with "
+            "another axis, register the class of the surrounding layer with "
             "tf_lowrank_dp.layers.register_fallback, so that it is differentiated as a whole."
         )
 
