@@ -269,7 +269,7 @@ MUTATIONS = [
     ),
     mutation(
         13, "sigma is rounded down", "mechanism/gaussian.py",
-        "np.nextafter(np.float32(d), np.inf)", "np.nextafter(np.float32(d), 0.0)",
+        "np.float32(np.inf)) for d", "np.float32(0.0)) for d",
         "mechanism/test_noise.py::test_the_event_is_what_is_added_and_sigma_is_rounded_up",
     ),
     mutation(
