@@ -114,7 +114,11 @@ def test_frozen_layers_have_no_gradient_and_change_no_other(case):
     check(model, make_batch(case, 3), "bookkeeping", "eager", TOLERANCE)
 
 
-@pytest.mark.parametrize("case", FEW, ids=lambda case: case.name)
+FALLBACKS = ("fallback_custom", "fallback_composite", "fallback_prelu")
+MIXED = [*FEW, *(case for case in LAYER_CASES if case.name in FALLBACKS)]
+
+
+@pytest.mark.parametrize("case", MIXED, ids=lambda case: case.name)
 def test_mixed_bfloat16_equals_the_oracle_within_its_precision(case):
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:

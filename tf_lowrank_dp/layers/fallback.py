@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common.variables import AutocastScope, get_autocast_scope
 
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import current_recorder, paused
@@ -105,9 +106,12 @@ class _VectorJacobian:
 
     def __init__(self, layer, call, args, kwargs, tensors):
         self._name, self._variables = layer.name, own_variables(layer)
-        self._values = [tf.convert_to_tensor(v) for v in self._variables]
         own = {id(v) for v in self._variables}
-        self._others = [(v, tf.convert_to_tensor(v)) for v in layer.variables if id(v) not in own]
+        others = [v for v in layer.variables if id(v) not in own]
+        with AutocastScope(None):  # gradients are those of the float32 weights
+            self._values = [tf.convert_to_tensor(v) for v in self._variables]
+            self._others = [(v, tf.convert_to_tensor(v)) for v in others]
+        self._autocast = getattr(get_autocast_scope(), "dtype", None)
         self.values_read = [*self._values, *(value for _, value in self._others)]
         self._in_turn = is_unit(layer)
         self._call, self._arguments, self._tensors = call, (args, kwargs), tensors
@@ -134,7 +138,8 @@ class _VectorJacobian:
                 mapping = [*zip(self._variables, values, strict=True), *self._others]
                 with paused(), keras.StatelessScope(state_mapping=mapping) as scope:
                     before = dict(scope.state_mapping)
-                    outputs = self._call(*args, **kwargs)
+                    with AutocastScope(self._autocast):
+                        outputs = self._call(*args, **kwargs)
                 if any(value is not before.get(v) for v, value in scope.state_mapping.items()):
                     raise UnsupportedModelError(
                         f"Expected layer '{self._name}' to compute its output from its inputs and "
