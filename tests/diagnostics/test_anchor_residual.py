@@ -1,7 +1,5 @@
 """What GEP's subspace misses, against per-example gradients of the oracle and numpy."""
 
-import doctest
-
 import keras
 import numpy as np
 import pytest
@@ -151,18 +149,6 @@ def test_the_plot_has_a_line_for_each_error_and_two_for_each_rank(tmp_path):
     assert labels == [f"{n}, {w}" for n in histories for w in ("gradients", "residuals")]
     figure.savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
-
-
-def test_the_example_of_the_plot():
-    """Run here, where matplotlib is known to be installed."""
-    pytest.importorskip("matplotlib")
-    source = diagnostics.plot_anchors.__doc__.replace("  # doctest: +SKIP", "")
-    names = {
-        n: getattr(diagnostics, n) for n in ("AnchorHistory", "AnchorResidual", "plot_anchors")
-    }
-    example = doctest.DocTestParser().get_doctest(source, dict(names), "plot_anchors", None, 0)
-    assert len(example.examples) == 4
-    assert doctest.DocTestRunner().run(example).failed == 0
 
 
 def test_what_cannot_be_drawn_is_refused():

@@ -83,11 +83,14 @@ def test_gradient_scale_multiplies_the_lifted_noise_only(cls):
 
 
 def test_power_sgd_pays_for_all_and_keeps_less():
+    """More than what a random subspace holds of the noise, less than its two leading directions."""
     optimizer = tfdp.DPPowerSGDOptimizer("sgd", rank=2, **NOISE)
-    summary = diagnostics.release_summary(build(), optimizer)
-    assert summary.released == 692 and summary.is_estimate
-    assert 2 * 30 < summary.lifted - REST < 400
-    assert "~" in str(summary)
+    model = build()
+    summaries = [diagnostics.release_summary(model, optimizer, seed=seed) for seed in range(20)]
+    assert all(summary.released == 692 and summary.is_estimate for summary in summaries)
+    kept = np.mean([summary.lifted for summary in summaries]) - REST
+    assert 2 * 30 < kept < 2 * (np.sqrt(20) + np.sqrt(30)) ** 2
+    assert "~" in str(summaries[0])
 
 
 def gep(**arguments):

@@ -179,6 +179,14 @@ def test_a_generator_continues_where_the_last_pass_stopped():
     assert labels(batches) == [[3, 3], [4, 4], [5, 5]]
 
 
+def test_a_call_that_fails_takes_nothing_from_a_generator():
+    source = ((np.zeros((2, 3)), np.full(2, i)) for i in range(3))
+    with pytest.raises(ValueError, match="steps_per_epoch"):
+        declared_dataset(source, sampling="shuffle", batch_size=2)
+    batches, _ = declared_dataset(source, sampling="shuffle", batch_size=2, steps_per_epoch=3)
+    assert labels(batches) == [[0, 0], [1, 1], [2, 2]]
+
+
 def test_a_generator_function_starts_anew_with_each_pass():
     def source():
         for i in range(3):

@@ -49,7 +49,7 @@ def to_dataset(source: Any) -> tf.data.Dataset:
         dataset = _from_py_dataset(source)
     elif isinstance(source, Iterator):
         unused = _read_ahead(source)
-        dataset = _from_function(lambda: _remaining(unused, source), list(unused))
+        dataset = _from_function(lambda: itertools.chain(_drained(unused), source), list(unused))
     elif inspect.isroutine(source):
         dataset = _from_function(source, list(itertools.islice(source(), _READ_AHEAD)))
     else:
@@ -157,10 +157,9 @@ def _read_ahead(source: Iterator) -> collections.deque:
     return unused
 
 
-def _remaining(unused: collections.deque, source: Iterator) -> Iterator[Any]:
+def _drained(unused: collections.deque) -> Iterator[Any]:
     while unused:
         yield unused.popleft()
-    yield from source
 
 
 def _from_function(batches: Callable[[], Iterable], ahead: list) -> tf.data.Dataset:
