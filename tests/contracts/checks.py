@@ -7,6 +7,7 @@ from tests import oracle
 from tf_lowrank_dp.mechanism.clipping import unguarded_norms
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.per_example.backward import METHODS
+from tf_lowrank_dp.training.probe import probe
 
 
 def make_batch(case, size, seed=0):
@@ -68,3 +69,10 @@ def check(model, batch, method, mode, tolerance, guarded_tolerance=5e-3, expecte
         assert (
             oracle.relative_error(guarded[index], expected_sums[index], total) <= guarded_tolerance
         )
+
+
+def check_probe(model, batch):
+    """The probe, which looks at random data of this form, has nothing against the model."""
+    losses = losses_of(model)
+    spec = tf.nest.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), batch)
+    probe(model, lambda b: (losses(b), ()), spec)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
-from tests.contracts.checks import check
+from tests.contracts.checks import check, check_probe
 from tf_lowrank_dp.layers.registry import captured_layers
 
 SIZE, LENGTH, WORDS = 3, 6, 23
@@ -163,8 +163,9 @@ def test_backbone_equals_oracle_under_xla(family):
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
-def test_no_layer_needs_the_fallback(family):
+def test_no_layer_needs_the_fallback_and_the_probe_accepts_all(family):
     model = build(family)
+    check_probe(model, make_batch(model))
     classes = {layer.path: capture.__module__ for layer, capture in captured_layers(model)}
     assert not [path for path, module in classes.items() if module.endswith("fallback")]
     assert "fallback" not in tfdp.explain(model)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras.src.applications import convnext, densenet, mobilenet, resnet
 
 import tf_lowrank_dp as tfdp
-from tests.contracts.checks import check
+from tests.contracts.checks import check, check_probe
 from tf_lowrank_dp.layers.registry import captured_layers
 
 L = keras.layers
@@ -157,3 +157,4 @@ def test_vision_model_equals_oracle_without_the_fallback(family):
     assert "fallback" not in tfdp.explain(model)
     mode = "graph" if family in IN_GRAPH_MODE else "eager"
     check(model, make_batch(), "bookkeeping", mode, 1e-5)
+    check_probe(model, make_batch())
