@@ -60,15 +60,8 @@ class FirstRow(L.Layer):
         return x + self.table(ops.arange(LENGTH)[None])[0]
 
 
-class Borrowed(L.Layer):
-    """Uses the kernel of another layer as well."""
-
-    def __init__(self):
-        super().__init__()
-        self.dense = L.Dense(WIDTH)
-
-    def build(self, shape):
-        self.dense.build(shape)
+class Borrowed(Reversed):
+    """Uses the kernel of its Dense layer as well."""
 
     def call(self, x):
         return ops.matmul(self.dense(x), ops.transpose(self.dense.kernel))
@@ -114,7 +107,11 @@ def model_of(layer):
 
 
 def forward_of(model):
-    return lambda batch: (tf.reduce_sum(tf.square(model(batch["x"]) - batch["y"]), -1), ())
+    def forward(batch):
+        y_pred = model(batch["x"], training=True)
+        return tf.reduce_sum(tf.square(y_pred - batch["y"]), -1), ()
+
+    return forward
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -133,6 +130,22 @@ def test_a_gradient_that_is_right_within_its_precision_is_not(policy, layer):
     config = {**layer.get_config(), "dtype": policy}
     model = model_of(type(layer).from_config(config))
     model.add(L.Dropout(0.5))
+    probe(model, forward_of(model), SPEC)
+
+
+RANDOM = {
+    "dropout": lambda: L.Dropout(0.5),
+    "spatial dropout": lambda: L.SpatialDropout1D(0.5),
+    "noise": lambda: L.GaussianNoise(1.0),
+    "lstm": lambda: L.LSTM(WIDTH, dropout=0.5, recurrent_dropout=0.5, return_sequences=True),
+    "gru": lambda: L.Bidirectional(L.GRU(2, dropout=0.5, return_sequences=True)),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_layers_draw_the_same_in_both_passes(name):
+    keras.utils.set_random_seed(0)
+    model = model_of(RANDOM[name]())
     probe(model, forward_of(model), SPEC)
 
 

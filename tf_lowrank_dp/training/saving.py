@@ -33,13 +33,11 @@ def save(model: keras.Model, filepath, overwrite: bool = True, *args, **kwargs) 
             "HDF5 does not keep what was spent. Save as '.keras', or the weights alone with "
             "save_weights, or call tfdp.make_standard(model) first."
         )
-    if (
-        not isinstance(getattr(model, "optimizer", None), DPOptimizer)
-        and ledger_of(model).num_steps
-    ):
+    optimizer = getattr(model, "optimizer", None)
+    if not isinstance(optimizer, DPOptimizer) and ledger_of(model).num_steps:
         warnings.warn(
             "Expected a model that is compiled with its private optimizer, which carries the "
-            f"ledger. Received: optimizer={getattr(model, 'optimizer', None)!r}; what was spent "
+            f"ledger. Received: optimizer={type(optimizer).__name__}; what was spent "
             "is not saved with the model. Keep tfdp.privacy_statement(model) beside the file.",
             stacklevel=2,
         )
