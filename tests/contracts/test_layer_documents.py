@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import keras
+import keras_hub
 import pytest
 
 from tf_lowrank_dp.layers.registry import registered_capture
@@ -49,7 +50,6 @@ def test_every_keras_layer_with_weights_is_in_one_of_the_lists():
 
 
 def test_every_public_layer_of_keras_hub_with_weights_is_captured_or_listed():
-    keras_hub = pytest.importorskip("keras_hub", reason="comes with the extra 'examples'")
     found = with_weights(keras_hub.layers)
     others = {name for name, c in found.items() if registered_capture(c) is None}
     listed = {name.rpartition(".")[2] for name in documented("The fallback") if "." in name}

@@ -138,7 +138,6 @@ def recorded(name="all", errors=(0.5, 0.25)):
 
 
 def test_the_plot_has_a_line_for_each_error_and_two_for_each_rank(tmp_path):
-    pytest.importorskip("matplotlib")
     histories = {"public": recorded(), "random": recorded(errors=(0.9, 0.8))}
     figure = diagnostics.plot_anchors(histories)
     errors, ranks = figure.axes
@@ -152,7 +151,6 @@ def test_the_plot_has_a_line_for_each_error_and_two_for_each_rank(tmp_path):
 
 
 def test_what_cannot_be_drawn_is_refused():
-    pytest.importorskip("matplotlib")
     for history, group in [(diagnostics.AnchorHistory(), "all"), (recorded(), "dense/kernel")]:
         with pytest.raises(ValueError, match="(?s)Expected histories.*Received"):
             diagnostics.plot_anchors({"public": history}, group)

@@ -1,6 +1,5 @@
 """The monitor against gradients worked out by hand, what it must not disturb, and the plot."""
 
-import doctest
 import sys
 
 import keras
@@ -134,7 +133,6 @@ def recorded(paths=("m/a/kernel", "m/b/kernel", "m/c/kernel")):
 
 
 def test_the_plot_has_a_line_for_each_rank_and_two_for_each_residual(tmp_path):
-    pytest.importorskip("matplotlib")
     history = recorded()
     history.self_residual = {path: [0.1, 0.2, 0.3] for path in history.stable_rank}
     figure = diagnostics.plot_subspaces(history)
@@ -149,18 +147,7 @@ def test_the_plot_has_a_line_for_each_rank_and_two_for_each_residual(tmp_path):
     assert [len(axes.lines) for axes in figure.axes] == [2, 4]
 
 
-def test_the_example_of_the_docstring():
-    """Run here, where matplotlib is known to be installed."""
-    pytest.importorskip("matplotlib")
-    source = diagnostics.plot_subspaces.__doc__.replace("  # doctest: +SKIP", "")
-    names = {name: getattr(diagnostics, name) for name in ("SubspaceHistory", "plot_subspaces")}
-    example = doctest.DocTestParser().get_doctest(source, names, "plot_subspaces", None, 0)
-    assert len(example.examples) == 3
-    assert doctest.DocTestRunner().run(example).failed == 0
-
-
 def test_what_cannot_be_drawn_is_refused():
-    pytest.importorskip("matplotlib")
     for history, include in [(diagnostics.SubspaceHistory(4), None), (recorded(), ["nowhere"])]:
         with pytest.raises(ValueError, match="(?s)Expected a history.*Received"):
             diagnostics.plot_subspaces(history, include)

@@ -212,11 +212,6 @@ MUTATIONS = [
         f"{REFUSALS}::test_a_layer_that_mixes_examples_is_found_and_refused",
     ),
     mutation(
-        9, "gradients in another example's row are accepted", "training/probe.py",
-        "if not error <= tolerance * scale:", "if False:",
-        "training/test_probe.py::test_a_gradient_that_would_be_wrong_is_refused",
-    ),
-    mutation(
         8, "layers that keep state are accepted", "training/probe.py",
         "    if changed:\n", "    if False:\n",
         f"{REFUSALS}::test_a_layer_that_changes_state_is_refused_by_name",
@@ -230,6 +225,11 @@ MUTATIONS = [
         9, "variables without a gradient source are skipped", "layers/coverage.py",
         "    if missing:\n", "    if False:\n",
         f"{REFUSALS}::test_a_layer_without_gradient_source_is_refused_by_name",
+    ),
+    mutation(
+        9, "gradients in another example's row are accepted", "training/probe.py",
+        "if not error <= tolerance * scale:", "if False:",
+        "training/test_probe.py::test_a_gradient_that_would_be_wrong_is_refused",
     ),
     mutation(
         9, "only the first variable of each block gets noise", "mechanism/gaussian.py",

@@ -133,8 +133,8 @@ def _log_either(half: tf.Tensor, as_it_is: tf.Tensor) -> tf.Tensor:
     """`log(half)`, or `log(1 - half)`, both to float32's relative precision.
 
     One logarithm for both: `log(1 - h)` is that of the rounded `1 - h`, times what `h` is of the
-    rounded distance to 1 (Kahan).  With XLA's `log1p` beside `log` all
-    numbers would take a third longer.
+    rounded distance to 1 (Kahan).  With XLA's `log1p` beside `log` all numbers would take a
+    third longer.
 
     Args:
         half: float32, more than 0 and at most a half.
