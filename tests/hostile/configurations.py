@@ -12,6 +12,7 @@ RANK = {"rank": 2, "include": ["kernel"]}
 WEIGHTS = {**RANK, "carriers_from": "weights"}
 RANDOM = {**RANK, "carriers_from": "random"}
 HISTORY = {**RANK, "carriers_from": "history", "warmup_steps": 0}
+TABLE = {"include": ["kernel", "embeddings"]}
 BASES = {"num_bases": 9}
 NEURON = {"unit": "neuron", "sparsity": 0.5}
 BFLOAT = {"policy": "mixed_bfloat16"}
@@ -29,6 +30,8 @@ CONFIGURATIONS = {
         "dense", GEP, BASES | {"num_groups": 1}, microbatch_size=3
     ),
     "dense gep every other step": Configuration("dense", GEP, BASES | {"refresh_every": 2}),
+    "dense gep xla": Configuration("dense", GEP, BASES, jit_compile=True),
+    "dense gep vectorized": Configuration("dense", GEP, BASES | VECTORIZED),
     "dense b-gep": Configuration("dense", GEP, BASES | {"residual": False}),
     "dense gep reweight": Configuration("dense", GEP, BASES | REWEIGHT),
     "sequence dpsgd": Configuration("sequence", DPSGD),
@@ -55,6 +58,11 @@ CONFIGURATIONS = {
         "sequence", RGP, WEIGHTS | {"carriers": "right"}, **BFLOAT
     ),
     "sequence lsg": Configuration("sequence", LSG, WEIGHTS),
+    "sequence lsg xla": Configuration("sequence", LSG, WEIGHTS, jit_compile=True),
+    "sequence lsg random masks": Configuration("sequence", LSG, WEIGHTS | {"masks_from": "random"}),
+    "sequence lsg masks of carriers": Configuration(
+        "sequence", LSG, WEIGHTS | {"masks_from": "carriers"}
+    ),
     "sequence lsg per layer reweight": Configuration("sequence", LSG, WEIGHTS | LAYERS | REWEIGHT),
     "sequence lsg scaled bfloat": Configuration(
         "sequence", LSG, RANDOM | {"gradient_scale": {"first": 0.1, "head": 7.0}},
@@ -66,11 +74,13 @@ CONFIGURATIONS = {
     "conv dpsgd per layer vectorized": Configuration("conv", DPSGD, LAYERS | VECTORIZED),
     "conv sparse neuron bfloat": Configuration("conv", SPARSE, NEURON, **BFLOAT),
     "conv rgp weights": Configuration("conv", RGP, WEIGHTS),
+    "conv lsg": Configuration("conv", LSG, WEIGHTS),
     "conv gep": Configuration("conv", GEP, BASES, microbatch_size=3),
     "recurrent dpsgd": Configuration("recurrent", DPSGD, {"l2_norm_clip": 1e-3}),
     "recurrent rgp history per layer": Configuration("recurrent", RGP, HISTORY | LAYERS),
     "recurrent lsg": Configuration("recurrent", LSG, WEIGHTS, microbatch_size=3),
     "attention dpsgd per layer": Configuration("attention", DPSGD, LAYERS),
     "attention rgp random reweight": Configuration("attention", RGP, RANDOM | REWEIGHT),
+    "attention lsg with the table": Configuration("attention", LSG, WEIGHTS | TABLE),
     "attention sparse weight bfloat": Configuration("attention", SPARSE, **BFLOAT),
 }  # fmt: skip

@@ -14,7 +14,7 @@ from tf_lowrank_dp.mechanism.clipping import clip_factors
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.release.coefficient_basis import CoefficientBasis
-from tf_lowrank_dp.release.held_basis import HeldBasis
+from tf_lowrank_dp.release.held_basis import LEAST_RATIO, HeldBasis
 
 SLACK = 1.0 + 1e-5
 INPUTS, OUTPUTS, ANCHORS = 12, 7, 5
@@ -129,12 +129,15 @@ def residual_scale(seed):
     return np.linalg.norm(d[0]) * np.sqrt(1.0 + np.sum(x[0] ** 2))
 
 
-@pytest.mark.parametrize("ratio", (1e-1, 1e-2, 1e-3))
-def test_the_guard_clips_residuals_down_to_a_thousandth_hardly_more_than_they_ask_for(ratio):
-    _, residual = make("coefficients", [f"residual of {ratio:g}"] * 4, 5)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_a_residual_counts_as_what_it_is_and_the_least_ratio_of_its_gradient(kind, ratio):
+    embedding, residual = make(kind, [f"residual of {ratio:g}"] * 4, 5)
     norms = np.linalg.norm(np.float64(residual.materialize()), axis=1)
     bounds = np.sqrt(np.float64(residual.squared_norm_bounds()))
-    assert np.all(bounds >= norms * (1.0 - 1e-6)) and np.all(bounds <= 1.01 * norms)
+    embeddings = np.linalg.norm(np.float64(embedding.materialize()), axis=1)
+    expected = np.hypot(norms, LEAST_RATIO * np.hypot(norms, embeddings))
+    assert np.all(bounds >= expected * (1.0 - 1e-5)) and np.all(bounds <= 1.001 * expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -191,7 +191,7 @@ MUTATIONS = [
     ),
     mutation(
         6, "GEP's residual has no guard against cancelling", "release/coefficient_basis.py",
-        " + self._basis.guard * squares", "",
+        " + guard * squares", "",
         "mechanism/test_gep_sensitivity.py::"
         "test_records_nearly_inside_the_subspace_never_release_more_than_the_clip",
     ),

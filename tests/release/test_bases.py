@@ -106,6 +106,38 @@ def test_factors_span_the_singular_subspaces_of_a_matrix_of_exact_rank(
     np.testing.assert_allclose(found_right.T @ found_right, right.T @ right, atol=1e-4)
 
 
+def numpy_power_iteration(matrix, start, power_iterations):
+    """RGP, Algorithm 2, in float64."""
+    right = start
+    for _ in range(power_iterations):
+        left = np.linalg.qr(matrix @ right)[0]
+        right = matrix.T @ left
+    return left, np.linalg.qr(right)[0].T
+
+
+@pytest.mark.parametrize("power_iterations", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(20, 9), (9, 20), (60, 50)], ids=str)
+def test_factors_of_a_full_matrix_are_those_of_algorithm_2(shape, power_iterations):
+    generator = np.random.default_rng(power_iterations)
+    m, n = shape
+    matrix, start, completion = (generator.normal(size=s) for s in (shape, (n, 4), (m, 4)))
+    arguments = [tf.constant(array[None], tf.float32) for array in (matrix, start, completion)]
+    left, right = (np.float64(a[0]) for a in low_rank_factors(*arguments, power_iterations))
+    expected_left, expected_right = numpy_power_iteration(matrix, start, power_iterations)
+    np.testing.assert_allclose(left @ left.T, expected_left @ expected_left.T, atol=1e-5)
+    np.testing.assert_allclose(right.T @ right, expected_right.T @ expected_right, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(3072, 768), (4608, 512)], ids=str)
+def test_factors_of_large_kernels_are_orthonormal(shape):
+    generator = np.random.default_rng(0)
+    m, n = shape
+    arrays = [generator.normal(size=s).astype("float32") for s in ((1, m, n), (1, n, 8), (1, m, 8))]
+    left, right = (np.float64(a[0]) for a in low_rank_factors(*arrays, 1))
+    assert np.max(np.abs(left.T @ left - np.eye(8))) <= 1e-5
+    assert np.max(np.abs(right @ right.T - np.eye(8))) <= 1e-5
+
+
 def test_more_power_iterations_come_closer_to_the_leading_subspace():
     generator = np.random.default_rng(3)
     matrix = generator.normal(size=(1, 30, 20)) * 0.9 ** np.arange(20)

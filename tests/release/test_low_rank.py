@@ -97,7 +97,7 @@ def test_lsg_of_sparsity_0_equals_rgp(carriers_from, carriers):
     rgp = private_gradients(tfdp.RGPOptimizer(**arguments), model, batch)
     lsg = private_gradients(tfdp.LSGOptimizer(sparsity=0.0, **arguments), model, batch)
     for tensor, other in zip(lsg, rgp, strict=True):
-        np.testing.assert_allclose(tensor, other, rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(tensor, other)
 
 
 @pytest.mark.parametrize("carriers", FORMULAS)
@@ -214,6 +214,18 @@ def test_kernels_of_one_shape_get_carriers_of_their_own():
         np.testing.assert_allclose(left @ (left.T @ matrix), matrix, atol=1e-5)
 
 
+@pytest.mark.parametrize("depth", [2, 8])
+def test_carriers_of_deeper_models_take_no_more_decompositions(depth):
+    """Kernels of one shape are one batch, so that tracing hardly grows with depth."""
+    model = keras.Sequential([keras.Input((12,)), *[keras.layers.Dense(12) for _ in range(depth)]])
+    optimizer = tfdp.RGPOptimizer(rank=2, carriers_from="weights", **EXACT)
+    space = space_of(optimizer, model)
+    assert len(space.ranks) == depth - 1
+    graph = tf.function(lambda: tf.nest.flatten([vars(c) for c in space.refresh().values()]))
+    graph = graph.get_concrete_function().graph
+    assert sum(op.type == "Qr" for op in graph.get_operations()) == 2
+
+
 def least_squares(seed=0):
     """Inputs of rank 3, so that gradients have rank 3 (RGP, Proposition 4.1)."""
     generator = np.random.default_rng(seed)
@@ -244,7 +256,7 @@ def test_least_squares_gradients_stay_in_the_subspace_of_the_history(carriers_fr
             residuals.append(np.linalg.norm(released - gradient) / np.linalg.norm(gradient))
         kernel.assign_sub(tf.constant(rate * gradient, tf.float32))
     if carriers_from == "history":
-        assert max(residuals) <= 1e-3
+        assert max(residuals) <= 1e-5
     else:
         assert min(residuals) > 0.1
 

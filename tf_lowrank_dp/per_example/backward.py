@@ -136,6 +136,9 @@ class _Reweighted(PerExampleGradient):
     def materialize(self):
         return self._first.materialize()
 
+    def factors(self):
+        return self._first.factors()
+
     def right(self, r, view):
         return self._image(lambda gradient: gradient.right(r, view))
 

@@ -143,7 +143,7 @@ class Coefficients(NamedTuple):
 
     Attributes:
         values: `C (k, m)`.
-        gram: `B B^T (k, k)` as computed: diagonal with ones, and zeros for what is missing.
+        gram: `B B^T (k, k)` as computed, symmetric: diagonal with ones, zeros for what is missing.
         mixing, mixed: `W (k, k)` and `M (k, m)`, of which `C` is the product.
     """
 
@@ -178,6 +178,7 @@ def leading_coefficients(gram: tf.Tensor, start: tf.Tensor, power_iterations: in
         mixing = _whitening(inner, _NEGLIGIBLE_COEFFICIENTS)
         values = tf.matmul(mixing, mixed)
     found = tf.matmul(tf.matmul(mixing, products), values, transpose_b=True)
+    found = 0.5 * (found + tf.transpose(found))
     scale = tf.math.divide_no_nan(tf.ones([], tf.float64), tf.sqrt(largest))
     return Coefficients(scale * values, found, scale * mixing, mixed)
 

@@ -8,13 +8,12 @@ import tensorflow as tf
 
 from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, zero_absent
 from tf_lowrank_dp.per_example.materialized import Materialized
-from tf_lowrank_dp.release.bases import Coefficients, leading_coefficients
+from tf_lowrank_dp.release.bases import leading_coefficients
 from tf_lowrank_dp.release.flat import FlatGradient, flat_rows
-from tf_lowrank_dp.release.held_basis import Anchor, formed
+from tf_lowrank_dp.release.held_basis import LEAST_RATIO, Anchor, formed
 from tf_lowrank_dp.release.space import Normal
 
 _DOUBLE_ROUNDOFF = 2.0**-53
-_LEAST_RATIO = 1e-6
 _SUM_PRECISION = 1e-5
 
 
@@ -28,34 +27,38 @@ class CoefficientBasis:
 
     Guarantee: the residual `r = g - B^T w` with `w` as computed is never clipped by less than its
     norm asks for.  Proof, with unit roundoff `u = 2^-53`: let `a_j = |g_j|` be the norms of the
-    anchors, `c = | |C| a |`, and `v = (n + m + k + 8) u` with `n` the terms of an inner product.
+    anchors, `c = | |C| a |`, and `v = (n + m + k + 8) u` with `n` the terms of an inner product:
+    `i + o` where both gradients are factored, `i o` where one of them is not.  `v` is below
+    `1e-6`, and what is twice as much as a bound of first order covers its squares.
 
     * Inner products of `g` are off by at most `v a_j |g|`, so `w = B g + e` with
       `|e| <= 2 v c |g|`.
     * The same holds for `G G^T`.  `C` is the product of two matrices, `W M`, and rounded itself;
-      `B B^T` is computed as `(W (M G G^T)) C^T`, so with `f = | |W| |M| a |` it is off by at
-      most `4 v c f` in the spectral norm: the bounds of all roundings are at most `4 v` times
-      `(|W| |M| a) (|C| a)^T`, whose norm is `f c`.  The largest eigenvalue of `B B^T` is at most
-      `1 + h` with `h` the largest absolute row sum computed, minus 1, plus `4 v (1 + c f)`.
+      `B B^T` is computed as the symmetric part of `(W (M G G^T)) C^T`, so with
+      `f = | |W| |M| a |` it is off by at most `4 v c f` in the spectral norm: the bounds of all
+      roundings are at most `4 v` times `(|W| |M| a) (|C| a)^T`, whose norm is `f c`.  The largest
+      eigenvalue of `B B^T` is at most `1 + h` with `h` the largest absolute row sum computed,
+      minus 1, plus `4 v (1 + c f)`.
     * Expanding, `|r|^2 = |g|^2 - |w|^2 + 2 <e, w> + w^T (B B^T - I) w`, and `|w| <= q |g|` for
       `q = 1 + h + 2 v c`.  So `|r|^2 <= |g|^2 - |w|^2 + (4 v c q + h q^2 + 4 v (1 + q^2)) |g|^2`,
       where the last term is the rounding of `|g|^2` and `|w|^2`.
     * Sums of clipped residuals, `sum s g - B^T sum s w`, are formed with an error of at most
       `4 v (1 + c q) s |g|` for each example.  The bound of `|r|` is at least `|g|` times
       `1e5 * 4 v (1 + c q)`, so `s |g|` is at most the clip over that, and the error at most
-      `1e-5` of the clip.  It is at least `1e-6 |g|` as well: adding up `b` examples adds `b u`.
+      `1e-5` of the clip.  It is at least `LEAST_RATIO |g|` as well: adding up `b` examples adds
+      `256 b u` of the clip to the error of each.
 
-    In a small convolutional network with 1,000 anchors and 238 directions the factor is `3e-6`: a
-    residual of a tenth of the gradient is clipped 0.02 % more than its norm asks for, one of a
-    hundredth 1.5 %.
+    In a small convolutional network with 1,000 anchors and 238 directions the factor is
+    `LEAST_RATIO^2`, as it is for most: a residual of a tenth of the gradient is clipped 0.08 % more
+    than its norm asks for, one of a hundredth 7 %.
 
     Args:
-        tensors: `[C, the guard's factor of |g|^2, anchors]`, see `find`.
+        tensors: `[C, (c, f, the largest absolute row sum of B B^T), anchors]`, see `find`.
     """
 
     def __init__(self, tensors: Sequence):
         self.tensors = list(tensors)
-        self._coefficients, self._guard, self._anchors = self.tensors
+        self._coefficients, self._sizes, self._anchors = self.tensors
 
     @classmethod
     def find(
@@ -74,11 +77,11 @@ class CoefficientBasis:
         [start] = normal([(size, gram.shape[0])])
         start = tf.cast(start, tf.float64)
         coefficients = leading_coefficients(gram, start, power_iterations)
-        terms = sum(_terms(anchor) for anchor in anchors)
-        v = (terms + gram.shape[0] + size + 8) * _DOUBLE_ROUNDOFF
         lengths = tf.sqrt(tf.maximum(tf.linalg.diag_part(gram), 0.0))
-        guard = _guard(coefficients, lengths, v)
-        return cls([coefficients.values, guard, [tuple(anchor) for anchor in anchors]])
+        c = _norm_of_product([coefficients.values], lengths)
+        f = _norm_of_product([coefficients.mixing, coefficients.mixed], lengths)
+        largest = tf.reduce_max(tf.reduce_sum(tf.abs(coefficients.gram), axis=1))
+        return cls([coefficients.values, tf.stack([c, f, largest]), list(map(tuple, anchors))])
 
     def project(
         self, gradients: Sequence[PerExampleGradient]
@@ -104,10 +107,19 @@ class CoefficientBasis:
         weights = tf.linalg.matvec(self._coefficients, embedding, transpose_a=True)
         return _weighted_sums([_doubles(anchor) for anchor in self._anchors], weights)
 
-    @property
-    def guard(self) -> tf.Tensor:
-        """What the bound of `|r|^2` adds, over `|g|^2`; float64 scalar."""
-        return self._guard
+    def guard(self, terms: int) -> tf.Tensor:
+        """What the bound of `|r|^2` adds, over `|g|^2`, see above; float64 scalar.
+
+        Args:
+            terms: `n`, of the inner products of private gradients with anchors.
+        """
+        c, f, largest = tf.unstack(self._sizes)
+        v = (terms + sum(self._coefficients.shape) + 8) * _DOUBLE_ROUNDOFF
+        h = tf.maximum(largest - 1.0, 0.0) + 4.0 * v * (1.0 + c * f)
+        q = 1.0 + h + 2.0 * v * c
+        slack = 4.0 * v * c * q + h * q * q + 4.0 * v * (1.0 + q * q)
+        ratio = tf.maximum(4.0 * v * (1.0 + c * q) / _SUM_PRECISION, LEAST_RATIO)
+        return tf.maximum(slack, ratio * ratio)
 
 
 class _Residual(FlatGradient):
@@ -127,7 +139,8 @@ class _Residual(FlatGradient):
 
     def squared_norm_bounds(self):
         squares = self._squared_gradients()
-        bounds = tf.maximum(squares - self._squared_embeddings(), 0.0) + self._basis.guard * squares
+        guard = self._basis.guard(sum(_terms(held) for held in self._held))
+        bounds = tf.maximum(squares - self._squared_embeddings(), 0.0) + guard * squares
         return tf.cast(bounds * (1.0 + 4.0 * ROUNDOFF), _F)
 
     def weighted_sum(self, weights):
@@ -168,18 +181,6 @@ def formed_size(anchor: Anchor) -> int:
     if len(anchor) == 1:
         return anchor[0].shape[1:].num_elements()
     return anchor[0].shape[1] * anchor[1].shape[1]
-
-
-def _guard(coefficients: Coefficients, lengths: tf.Tensor, v: float) -> tf.Tensor:
-    """The factor of `|g|^2` in the bound, see `CoefficientBasis`."""
-    c = _norm_of_product([coefficients.values], lengths)
-    f = _norm_of_product([coefficients.mixing, coefficients.mixed], lengths)
-    largest = tf.reduce_max(tf.reduce_sum(tf.abs(coefficients.gram), axis=1))
-    h = tf.maximum(largest - 1.0, 0.0) + 4.0 * v * (1.0 + c * f)
-    q = 1.0 + h + 2.0 * v * c
-    slack = 4.0 * v * c * q + h * q * q + 4.0 * v * (1.0 + q * q)
-    ratio = tf.maximum(4.0 * v * (1.0 + c * q) / _SUM_PRECISION, _LEAST_RATIO)
-    return tf.maximum(slack, ratio * ratio)
 
 
 def _norm_of_product(matrices: Sequence[tf.Tensor], vector: tf.Tensor) -> tf.Tensor:

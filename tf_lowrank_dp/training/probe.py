@@ -19,6 +19,7 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import Recorder
 from tf_lowrank_dp.layers.registry import capturing
 from tf_lowrank_dp.per_example.backward import bookkeeping
+from tf_lowrank_dp.training.random_batch import random_batch
 
 _ROWS = 3
 _TOLERANCE = 1e-4
@@ -38,18 +39,15 @@ def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True
     Args:
         model: a built model.
         forward: takes `{"x", "y", "sample_weight"}` and returns losses `(b,)` and more.
-        element_spec: nested `tf.TensorSpec` of such a batch; unknown sizes are tried as 8.
+        element_spec: nested `tf.TensorSpec` of such a batch.
         recorded: whether layers will be recorded; then their outputs must have the example axis.
 
     Raises:
         UnsupportedModelError: examples are coupled, joined with another axis or exchanged, the
             gradient of a variable would be wrong, or state is changed or created.
     """
-    if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
-        return
     generator = np.random.default_rng(0)
-    first = _random_batch(element_spec, generator)
-    other = _random_batch(element_spec, generator)
+    first, other = (random_batch(model, element_spec, generator, _ROWS) for _ in range(2))
     keep_first = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], 0), first, other)
     keep_last = tf.nest.map_structure(lambda a, b: tf.concat([b[:-1], a[-1:]], 0), first, other)
     alone = tf.nest.map_structure(lambda a: a[:1], first)
@@ -173,15 +171,3 @@ def _check_equal(a, b, what: str) -> None:
             "layer or loss that mixes examples (batch statistics, contrastive or ranking losses, "
             "means over the batch): no clipping could bound one example's influence."
         )
-
-
-def _random_batch(element_spec, generator):
-    def random(spec):
-        shape = [_ROWS, *(8 if size is None else size for size in spec.shape[1:])]
-        if spec.dtype.is_floating:
-            values = generator.uniform(0.0, 1.0, shape)
-        else:
-            values = generator.integers(0, 2, shape)
-        return tf.constant(values, spec.dtype)
-
-    return tf.nest.map_structure(random, element_spec)

@@ -1,0 +1,109 @@
+"""Release spaces that leave nothing out, and what a batch of one model becomes in each of them."""
+
+import numpy as np
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+from tests import oracle
+from tests.contracts.checks import losses_of
+from tf_lowrank_dp.layers.parameters import describe_parameters
+from tf_lowrank_dp.mechanism.clipping import clip_factors
+from tf_lowrank_dp.mechanism.noise import NoiseGenerator
+from tf_lowrank_dp.per_example.backward import METHODS
+from tf_lowrank_dp.release.anchor import AnchorSpace
+from tf_lowrank_dp.release.coordinates import CoordinateSpace
+from tf_lowrank_dp.release.identity import IdentitySpace
+
+EXACT = {"rank": 10_000, "l2_norm_clip": float("inf"), "noise_multiplier": 0.0}
+
+
+def _low_rank(make, **arguments):
+    def space(parameters, gradients):
+        del gradients
+        matrices = [p.path for p in parameters if p.view is not None]
+        optimizer = make(include=matrices, **EXACT, **arguments)
+        optimizer.build([p.variable for p in parameters])
+        optimizer.on_start(parameters)
+        return optimizer.scaled_release_space(parameters, NoiseGenerator(1).normal)
+
+    return space
+
+
+def _gep(parameters, gradients):
+    """The subspace of the first two examples; what is outside of it is in the residual."""
+    return AnchorSpace(
+        parameters,
+        [[index] for index in range(len(parameters))],
+        num_bases=[2] * len(parameters),
+        anchors=lambda: [
+            tuple(t[:2] for t in gradient.factors() or (gradient.materialize(),))
+            for gradient in gradients
+        ],
+        normal=NoiseGenerator(1).normal,
+    )
+
+
+def _sparse(parameters, gradients):
+    del gradients
+    matrices = [index for index, p in enumerate(parameters) if p.view is not None]
+    groups = [range(len(parameters))]
+    return CoordinateSpace(parameters, groups, selected=matrices, sparsity=0.0, unit="neuron")
+
+
+def _identity(parameters, gradients):
+    del gradients
+    return IdentitySpace(parameters, [range(len(parameters))])
+
+
+SPACES = {
+    "dpsgd": _identity,
+    "rgp": _low_rank(tfdp.RGPOptimizer, carriers_from="weights"),
+    "lsg": _low_rank(tfdp.LSGOptimizer, sparsity=0.0),
+    "gep": _gep,
+    "sparse": _sparse,
+}
+
+
+def check_release_spaces(model, batch, expected, tolerance, mode="eager"):
+    """Without clip the lift is the sum of the present examples; with one no norm is above it.
+
+    Args:
+        model: of a row.
+        batch: of three examples or more, of which the second is taken as absent.
+        expected: the oracle's gradients.
+        tolerance: relative to the largest entry.
+        mode: "eager" or "graph".
+    """
+    losses = losses_of(model)
+    parameters = describe_parameters(model)
+    presence = np.ones(len(expected[0]), np.float32)
+    presence[1] = 0.0
+    clip = 0.3 * float(np.min(oracle.norms(expected)))
+    gradients = []
+    spaces = {name: make(parameters, gradients) for name, make in SPACES.items()}
+
+    def step(batch):
+        gradients[:] = METHODS["bookkeeping"](model, lambda b: (losses(b), ()), batch).gradients
+        lifted, norms = {}, {}
+        for name, space in spaces.items():
+            subspace = space.refresh()
+            blocks = space.project(gradients, subspace)
+            sums = [[p.weighted_sum(tf.constant(presence)) for p in block] for block in blocks]
+            lifted[name] = space.lift(sums, subspace)
+            norms[name] = [
+                clip_factors(block, tf.constant(presence), clip)
+                * tf.sqrt(tf.add_n([piece.squared_norms() for piece in block]))
+                for block in blocks
+            ]
+        return lifted, norms
+
+    if mode == "graph":
+        step = tf.function(step, autograph=False)
+    lifted, norms = step(batch)
+    sums = [np.tensordot(presence, gradient, axes=1) for gradient in expected]
+    scale = max(np.max(np.abs(total)) for total in sums)
+    for name in SPACES:
+        for tensor, reference in zip(lifted[name], sums, strict=True):
+            assert oracle.relative_error(tensor, reference, scale) <= tolerance, name
+        for block in norms[name]:
+            assert np.all(np.asarray(block) <= clip * (1 + 1e-5)) and block[1] == 0.0, name
