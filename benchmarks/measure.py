@@ -23,6 +23,8 @@ SAMPLE_SECONDS = 0.05
 class Timing:
     """Seconds of the plain and the private step, measured in turn in one process.
 
+    The plain step is that of the optimizer compared with, where it is another one.
+
     A value is the mean of as many steps as fill `SAMPLE_SECONDS`.
 
     Attributes:
@@ -61,7 +63,7 @@ def run_isolated(function: Callable[..., Any], *args: Any) -> Any:
 
 def time_steps(spec: Spec) -> Timing:
     """Times plain and private steps in turn, so that a busy machine slows both alike."""
-    plain = _step(dataclasses.replace(spec, optimizer=PLAIN))
+    plain = _step(dataclasses.replace(spec, optimizer=spec.against))
     private = _step(spec)
     warm_s = min(plain() + private() for _ in range(WARM_UP_STEPS)) / 2
     calls = math.ceil(SAMPLE_SECONDS / warm_s)

@@ -25,6 +25,7 @@ class Spec:
         gradient_method: How the private optimizer computes per-example gradients.
         model_args: Arguments of the model's builder.
         microbatch_size: Examples that the private step handles at a time; None for all.
+        against: Name of the optimizer that it is compared with.
     """
 
     model: str
@@ -35,6 +36,7 @@ class Spec:
     gradient_method: str = "auto"
     model_args: dict[str, int] = field(default_factory=dict)
     microbatch_size: int | None = None
+    against: str = PLAIN
 
 
 @dataclass

@@ -60,6 +60,5 @@ ADAPTER_CASES = [
         _adapted(L.Conv2D, 4, 3, groups=2),
         (7, 6, 4),
         fallback=True,
-        xla=False,
     ),
 ]

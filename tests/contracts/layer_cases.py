@@ -7,6 +7,7 @@ from tests.contracts.adapter_cases import ADAPTER_CASES
 from tests.contracts.case import LayerCase as _case
 from tests.contracts.case import simple as _simple
 from tests.contracts.recurrent_cases import RECURRENT_CASES
+from tests.contracts.recurrent_cases import twice as _twice
 from tests.contracts.table_cases import TABLE_CASES
 
 L = keras.layers
@@ -49,10 +50,26 @@ class Residual(L.Layer):
         return x + self.gain * self.dense(x)
 
 
-def _mha(**kwargs):
+class Mixed(L.Layer):
+    """A user's layer with a tensor as keyword argument and two outputs."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones", name="scale")
+
+    def call(self, x, context=None):
+        return x * self.scale + context, keras.ops.tanh(context * self.scale)
+
+
+def _mixed_twice(x):
+    layer = Mixed()
+    first, second = layer(x, context=keras.ops.flip(x, 1))
+    return keras.ops.concatenate(layer(second, context=first), -1)
+
+
+def _mha(causal=False, **kwargs):
     def make():
         layer = L.MultiHeadAttention(2, 3, **kwargs)
-        return lambda x: layer(x, x)
+        return lambda x: layer(x, x, use_causal_mask=causal)
 
     return make
 
@@ -62,9 +79,24 @@ def _gqa():
     return lambda x: layer(x, x)
 
 
-def _shared_dense():
-    layer = L.Dense(5, activation="tanh")
-    return lambda x: layer(layer(x))
+def _attention_layers(x):
+    """Those that have nothing but a scale."""
+    x = L.LayerNormalization(rms_scaling=True)(x)
+    return L.Attention(use_scale=True)([x, x]) + L.AdditiveAttention()([x, x])
+
+
+def _convolution_in_time():
+    return keras.Sequential(
+        [L.ConvLSTM1D(2, 2, return_sequences=True), L.TimeDistributed(L.Conv1D(2, 2))]
+    )
+
+
+def _one_kernel(x):
+    """Two layers that hold one variable."""
+    first, second = L.Dense(5, activation="tanh"), L.Dense(5, use_bias=False)
+    outputs = first(x)
+    second._kernel, second.bias, second.built = first._kernel, None, True
+    return second(outputs)
 
 
 def _shared_small_dense():
@@ -77,9 +109,14 @@ def _shared_embedding():
     return lambda x: layer(x) + layer(keras.ops.flip(x, 1))
 
 
-def _shared_conv():
-    layer = L.Conv2D(3, 3, padding="same", activation="tanh")
-    return lambda x: layer(layer(x))
+def _several():
+    return keras.Sequential(
+        [
+            L.EinsumDense("abc,cd->abd", (6, 5), bias_axes="d", activation="tanh"),
+            L.DepthwiseConv1D(3, padding="same"),
+            L.LayerNormalization(),
+        ]
+    )
 
 
 LAYER_CASES = [
@@ -88,7 +125,8 @@ LAYER_CASES = [
     _case("dense_sequence", _simple(L.Dense, 40, activation="relu"), (4, 30)),
     _case("dense_sequence_small", _simple(L.Dense, 2), (9, 3)),
     _case("dense_4d", _simple(L.Dense, 3), (2, 3, 5)),
-    _case("dense_shared", _shared_dense, (5,)),
+    _case("dense_shared", _twice(_simple(L.Dense, 5, activation="tanh")), (5,)),
+    _case("dense_one_kernel", lambda: _one_kernel, (4, 5)),
     _case("dense_shared_materialised", _shared_small_dense, (9, 3)),
     _case("einsum_plain", _simple(L.EinsumDense, "ab,bc->ac", 4, bias_axes="c"), (5,)),
     _case(
@@ -121,7 +159,12 @@ LAYER_CASES = [
     _case("conv2d_dilated", _simple(L.Conv2D, 4, 2, dilation_rate=2), IMAGE),
     _case("conv2d_grouped", _simple(L.Conv2D, 4, 3, groups=2), (7, 6, 4)),
     _case("conv2d_wide", _simple(L.Conv2D, 40, 3, padding="same"), (3, 3, 20)),
-    _case("conv2d_shared", _shared_conv, IMAGE),
+    _case(
+        "conv2d_shared",
+        _twice(_simple(L.Conv2D, 3, 3, padding="same", activation="tanh")),
+        IMAGE,
+    ),
+    _case("several_shared", _twice(_several), SEQUENCE),
     _case("conv3d", _simple(L.Conv3D, 3, 2, strides=2, padding="same"), (4, 5, 4, 2)),
     _case("depthwise1d", _simple(L.DepthwiseConv1D, 3, depth_multiplier=2), (8, 3)),
     _case("depthwise2d", _simple(L.DepthwiseConv2D, 3, padding="same", depth_multiplier=2), IMAGE),
@@ -155,12 +198,19 @@ LAYER_CASES = [
     _case("rms_norm", _simple(L.RMSNormalization), SEQUENCE),
     _case("layer_scale", _simple(LayerScale, 0.5, 5), SEQUENCE),
     _case("attention", _mha(), SEQUENCE),
-    _case("attention_causal_value", _mha(value_dim=4, output_shape=7, use_bias=False), SEQUENCE),
+    _case(
+        "attention_causal_value",
+        _mha(causal=True, value_dim=4, output_shape=7, use_bias=False),
+        SEQUENCE,
+    ),
     _case("grouped_query_attention", lambda: _gqa(), (6, 12)),
     _case("fallback_custom", lambda: Scaled(), SEQUENCE, fallback=True),
-    _case("fallback_ids", lambda: OwnTable(), (6,), kind="ids", fallback=True, xla=False),
+    _case("fallback_ids", lambda: OwnTable(), (6,), kind="ids", fallback=True),
     _case("fallback_composite", lambda: Residual(), SEQUENCE, fallback=True),
     _case("fallback_prelu", _simple(L.PReLU, alpha_initializer="ones"), SEQUENCE, fallback=True),
+    _case("fallback_keyword_two_outputs_shared", lambda: _mixed_twice, SEQUENCE, fallback=True),
+    _case("fallback_attention_rms_scaling", lambda: _attention_layers, SEQUENCE, fallback=True),
+    _case("fallback_convolution_in_time", _convolution_in_time, (2, 5, 2), fallback=True),
     *RECURRENT_CASES,
 ]
 

@@ -35,6 +35,21 @@ OPTIMIZER_CASES = [
     OptimizerCase("rgp_left", RGP, {**RANK, "carriers": "left"}, {**FULL, "carriers": "both"}),
     OptimizerCase("lsg", LSG, RANK, {**FULL, "sparsity": 0.0}),
     OptimizerCase(
+        "lsg_right",
+        LSG,
+        {**RANK, "carriers": "right"},
+        {**FULL, "sparsity": 0.0, "carriers": "both"},
+    ),
+    OptimizerCase(
+        "lsg_random_masks", LSG, {**RANK, "masks_from": "random"}, {**FULL, "sparsity": 0.0}
+    ),
+    OptimizerCase(
+        "lsg_history",
+        LSG,
+        {**RANK, "carriers_from": "history", "warmup_steps": 2},
+        {**FULL, "sparsity": 0.0},
+    ),
+    OptimizerCase(
         "lsg_start_step",
         LSG,
         {**RANK, "sparsity_start_step": 2},

@@ -6,7 +6,7 @@ from tests.contracts.case import LayerCase as _case
 from tests.contracts.case import simple as _simple
 
 L = keras.layers
-LONG = (10, 5)
+LONG, SHORT = (10, 5), (4, 5)
 
 
 class Doubling(L.Layer):
@@ -34,31 +34,19 @@ def _recurrent(layer_class, *args, bias=0.3, **kwargs):
     return _simple(layer_class, *args, bias_initializer=initializer, **kwargs)
 
 
-def _masked(make):
-    """Masks some positions of each example, also the first or last ones."""
+def _called(make, states=0, masked=False):
+    """Passes a mask, or initial states that depend on weights; the output has all final states.
+
+    The mask hides some positions of each example, also the first or last ones.
+    """
 
     def call(x):
-        mask = keras.ops.sin(17.0 * x[..., 0]) > -0.3
-        return make()(x, mask=mask)
-
-    return lambda: call
-
-
-def _with_states(make, states=1):
-    """Initial states that depend on weights before them, and all final states in the output."""
-
-    def call(x):
-        initial = [L.Dense(3, activation="tanh")(x[:, n]) for n in range(states)]
-        outputs, *final = make()(x, initial_state=initial)
-        return keras.ops.concatenate([L.Flatten()(outputs), *final], -1)
-
-    return lambda: call
-
-
-def _masked_with_state(make):
-    def call(x):
-        mask = keras.ops.sin(17.0 * x[..., 0]) > 0.0
-        return make()(x, initial_state=[L.Dense(3)(x[:, 0])], mask=mask)
+        mask = keras.ops.sin(17.0 * x[..., 0]) > -0.3 if masked else None
+        initial = [L.Dense(3, activation="tanh")(x[:, n]) for n in range(states)] or None
+        outputs = make()(x, initial_state=initial, mask=mask)
+        if not isinstance(outputs, (list, tuple)):
+            return outputs
+        return keras.ops.concatenate([L.Flatten()(output) for output in outputs], -1)
 
     return lambda: call
 
@@ -81,57 +69,101 @@ def _fixed_dropout(make):
     return build
 
 
-def _shared_gru():
-    layer = L.GRU(5, reset_after=False, return_sequences=True)
-    return lambda x: layer(layer(x))
+def twice(make):
+    """One layer called twice."""
+
+    def build():
+        layer = make()
+        return lambda x: layer(layer(x))
+
+    return build
+
+
+def _lstm_and_gru():
+    options = {"return_sequences": True, "bias_initializer": "ones"}
+    return keras.Sequential([L.LSTM(5, **options), L.GRU(5, reset_after=False, **options)])
 
 
 RECURRENT_CASES = [
-    # The vectorised map over a custom cell's loop has no XLA kernels.
-    _case("fallback_rnn_cell", lambda: L.RNN(Doubling(3)), (3, 5), fallback=True, xla=False),
-    _case("fallback_rnn_stacked_cells", _stacked_cells, (3, 5), fallback=True, xla=False),
+    _case("fallback_rnn_cell", lambda: L.RNN(Doubling(3)), (3, 5), fallback=True),
+    _case("fallback_rnn_stacked_cells", _stacked_cells, (3, 5), fallback=True),
     _case("rnn_simple", _recurrent(L.SimpleRNN, 3), LONG),
     _case("rnn_simple_relu", _recurrent(L.SimpleRNN, 3, activation="relu", unroll=True), LONG),
     _case("rnn_simple_linear", _recurrent(L.SimpleRNN, 3, activation=None), LONG),
+    _case(
+        "rnn_simple_backwards_masked_states",
+        _called(
+            _simple(
+                L.SimpleRNN,
+                3,
+                use_bias=False,
+                go_backwards=True,
+                return_sequences=True,
+                return_state=True,
+            ),
+            states=1,
+            masked=True,
+        ),
+        SHORT,
+    ),
     _case("rnn_lstm", _recurrent(L.LSTM, 3), LONG),
     _case("rnn_lstm_sequences", _recurrent(L.LSTM, 3, return_sequences=True), LONG),
     _case("rnn_lstm_wide", _recurrent(L.LSTM, 20, return_sequences=True), (4, 30)),
     _case("rnn_lstm_backwards", _recurrent(L.LSTM, 3, go_backwards=True), LONG),
     _case("rnn_lstm_no_bias", _simple(L.LSTM, 3, use_bias=False, unroll=True), LONG),
-    _case("rnn_lstm_masked", _masked(_recurrent(L.LSTM, 3, return_sequences=True)), LONG),
+    _case(
+        "rnn_lstm_masked", _called(_recurrent(L.LSTM, 3, return_sequences=True), masked=True), LONG
+    ),
+    _case(
+        "rnn_lstm_masked_zero_output_unrolled",
+        _called(
+            _recurrent(L.LSTM, 3, return_sequences=True, zero_output_for_mask=True, unroll=True),
+            masked=True,
+        ),
+        SHORT,
+    ),
     _case(
         "rnn_lstm_states",
-        _with_states(_recurrent(L.LSTM, 3, return_sequences=True, return_state=True), 2),
+        _called(_recurrent(L.LSTM, 3, return_sequences=True, return_state=True), states=2),
         LONG,
     ),
     _case("rnn_gru", _recurrent(L.GRU, 3, return_sequences=True), LONG),
     _case("rnn_gru_backwards", _recurrent(L.GRU, 3, go_backwards=True, unroll=True), LONG),
     _case("rnn_gru_no_bias", _simple(L.GRU, 3, use_bias=False), LONG),
-    _case("rnn_gru_masked", _masked(_recurrent(L.GRU, 3, go_backwards=True)), LONG),
+    _case("rnn_gru_masked", _called(_recurrent(L.GRU, 3, go_backwards=True), masked=True), LONG),
     _case(
-        "rnn_gru_masked_state",
-        _masked_with_state(_recurrent(L.GRU, 3, return_sequences=True)),
+        "rnn_gru_masked_states",
+        _called(
+            _recurrent(L.GRU, 3, return_sequences=True, return_state=True), states=1, masked=True
+        ),
         LONG,
     ),
     _case("rnn_gru_before", _recurrent(L.GRU, 3, reset_after=False), LONG),
     _case(
         "rnn_gru_before_states",
-        _with_states(_recurrent(L.GRU, 3, reset_after=False, return_state=True)),
+        _called(_recurrent(L.GRU, 3, reset_after=False, return_state=True), states=1),
         LONG,
     ),
     _case("rnn_gru_before_wide", _recurrent(L.GRU, 20, reset_after=False), (4, 30)),
-    _case("rnn_gru_before_masked", _masked(_recurrent(L.GRU, 3, reset_after=False)), LONG),
-    _case("rnn_gru_before_shared", _shared_gru, LONG),
+    _case(
+        "rnn_gru_before_masked", _called(_recurrent(L.GRU, 3, reset_after=False), masked=True), LONG
+    ),
+    _case("rnn_shared", twice(_lstm_and_gru), SHORT),
     _case(
         "rnn_zero_output_for_mask",
-        _masked(
+        _called(
             lambda: L.RNN(L.GRUCell(3), return_sequences=True, zero_output_for_mask=True),
+            masked=True,
         ),
         LONG,
     ),
     _case("rnn_of_lstm_cell", lambda: L.RNN(L.LSTMCell(3, bias_initializer="ones")), LONG),
     _case("rnn_bidirectional", lambda: L.Bidirectional(L.LSTM(3, return_sequences=True)), LONG),
-    _case("rnn_bidirectional_masked", _masked(lambda: L.Bidirectional(L.GRU(2))), LONG),
+    _case(
+        "rnn_bidirectional_masked",
+        _called(lambda: L.Bidirectional(L.GRU(2), merge_mode="sum"), masked=True),
+        LONG,
+    ),
     _case(
         "rnn_stacked",
         lambda: keras.Sequential([L.LSTM(4, return_sequences=True), L.SimpleRNN(3)]),

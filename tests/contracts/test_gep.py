@@ -187,6 +187,18 @@ def test_public_rows_among_the_private_ones_are_warned_of():
         fit(model)
 
 
+@pytest.mark.parametrize("start", ["fit", "trainer"])
+def test_public_rows_in_a_sampler_are_warned_of(start):
+    x, y = images(24)
+    model = compiled(gep_optimizer(**NOISY, public_data=x[:5], public_labels=y[:5]))
+    sampler = tfdp.PoissonSampler(x, y, batch_size=8, steps=1)
+    with pytest.warns(UserWarning, match="(?s)Expected public data.*Received: 5 private examples"):
+        if start == "fit":
+            model.fit(sampler, verbose=0)
+        else:
+            tfdp.PrivateTrainer(model, sampler)
+
+
 def test_other_public_rows_are_not_warned_of(recwarn):
     fit(compiled(gep_optimizer(**NOISY)))
     assert not [w for w in recwarn if "public data" in str(w.message)]

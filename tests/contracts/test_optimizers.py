@@ -41,8 +41,8 @@ def make_data():
     return x, generator.integers(0, 3, ROWS).astype("int32")
 
 
-def compiled(optimizer, microbatch_size=None, **arguments):
-    model = tfdp.make_private(make_model(), microbatch_size=microbatch_size)
+def compiled(optimizer, microbatch_size=None, seed=0, **arguments):
+    model = tfdp.make_private(make_model(seed), microbatch_size=microbatch_size)
     arguments.setdefault("jit_compile", False)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss=loss, **arguments)
@@ -88,7 +88,7 @@ def test_fit_saves_loads_and_continues_with_its_ledger_and_initial_weights(case,
     for w, loaded_w in zip(after, weights(loaded), strict=True):
         np.testing.assert_array_equal(w, loaded_w)
     initial = getattr(loaded.optimizer, "initial_weights", {})
-    kept = case.name in ("rgp_history", "rgp_left")
+    kept = case.name in ("rgp_history", "rgp_left", "lsg_history")
     assert sorted(initial) == ([0] if kept else [])
 
     fit(loaded)
@@ -173,7 +173,7 @@ def test_gradient_methods_give_the_same_step(name, method):
 
 
 # Every optimizer once, every inner optimizer twice or more.
-PAIRS = list(zip(CASES, [*INNER] * 3, strict=False))
+PAIRS = list(zip(CASES, [*INNER] * 4, strict=False))
 
 
 @pytest.mark.parametrize(("name", "inner"), PAIRS, ids=lambda value: value)
@@ -201,55 +201,31 @@ def test_several_steps_per_execution_equal_single_steps(name):
     assert_close(single, several, 1e-4)
 
 
-def test_the_history_begins_with_the_weights_before_the_first_step():
-    model = compiled(CASES["rgp_history"].optimizer("sgd", **NOISY))
-    before = weights(model)
-    fit(model)
-    fit(model)
-    for index, value in model.optimizer.initial_weights.items():
-        np.testing.assert_array_equal(value, before[index])
+DEFAULTS = {
+    RGP: {
+        "rank": 8,
+        "power_iterations": 1,
+        "warmup_steps": 100,
+        "carriers_from": "history",
+        "carriers": "both",
+    },
+    LSG: {
+        "rank": 8,
+        "sparsity": 0.5,
+        "sparsity_start_step": 0,
+        "carriers_from": "weights",
+        "masks_from": "weights",
+    },
+    SPARSE: {"sparsity": 0.5, "unit": "weight"},
+    tfdp.DPPowerSGDOptimizer: {"rank": 8, "power_iterations": 1},
+    tfdp.DPSGDOptimizer: {"clipping": "flat", "gradient_method": "auto", "accountant": "pld"},
+}
 
 
-def test_a_new_optimizer_begins_a_new_history():
-    model = compiled(CASES["rgp_history"].optimizer("sgd", **NOISY))
-    fit(model)
-    start = weights(model)
-    model.compile(CASES["rgp_history"].optimizer("sgd", **NOISY), loss=model.loss)
-    model.jit_compile = False
-    fit(model)
-    for index, value in model.optimizer.initial_weights.items():
-        np.testing.assert_array_equal(value, start[index])
-
-
-def test_initial_weights_loaded_into_a_traced_model_are_used_by_its_next_step():
-    """A restored backup changes the value that compiled steps read, not only the attribute."""
-    model = compiled(CASES["rgp_history"].optimizer("sgd", **NOISY))
-    fit(model)
-    traced = dict(model.optimizer.initial_weights)
-    store = {}
-    model.optimizer.save_own_variables(store)
-    changed = {
-        key: value + 1.0 if key.startswith("initial") else value for key, value in store.items()
-    }
-    model.optimizer.load_own_variables(changed)
-    for index, value in traced.items():
-        np.testing.assert_array_equal(value, store[f"initial_weights_{index}"] + 1.0)
-
-
-def test_initial_weights_stay_with_their_variable_when_a_layer_before_it_is_frozen():
-    keras.utils.set_random_seed(0)
-    layers = [keras.layers.Dense(12, name=name) for name in ("one", "two", "three")]
-    model = keras.Sequential([keras.Input((12,)), *layers])
-    tfdp.make_private(model)
-    optimizer = tfdp.RGPOptimizer("sgd", rank=1, **NOISY)
-    model.compile(optimizer, loss="mse", jit_compile=False)
-    before = weights(model)
-    x = np.ones((8, 12), "float32")
-    model.fit(x, x, batch_size=4, epochs=1, verbose=0)
-    layers[0].trainable = False
-    model.fit(x, x, batch_size=4, epochs=1, verbose=0)
-    assert list(optimizer.initial_weights) == [0]  # of "two"; the output layer is not among them
-    np.testing.assert_array_equal(optimizer.initial_weights[0], before[2])
+@pytest.mark.parametrize("make", DEFAULTS, ids=lambda make: make.__name__)
+def test_defaults_are_those_that_the_documents_state(make):
+    config = make("sgd", l2_norm_clip=1.0, noise_multiplier=1.0).get_config()
+    assert {name: config[name] for name in DEFAULTS[make]} == DEFAULTS[make]
 
 
 BAD = {

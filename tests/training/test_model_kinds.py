@@ -102,6 +102,24 @@ def with_random_layers():
     )
 
 
+class Switched(keras.layers.Layer):
+    """A layer with weights of its own, for the fallback, whose inputs are no floats."""
+
+    def build(self, shapes):
+        self.table = self.add_weight(shape=(4, 5), initializer="uniform", name="table")
+
+    def call(self, inputs):
+        ids, switches = inputs
+        rows = keras.ops.take(self.table, ids, axis=0)
+        return rows * keras.ops.cast(switches, rows.dtype)
+
+
+def switched():
+    keras.utils.set_random_seed(7)
+    inputs = [keras.Input((), dtype="int32"), keras.Input((5,), dtype="bool")]
+    return keras.Model(inputs, keras.layers.Dense(3)(Switched()(inputs)))
+
+
 @pytest.fixture
 def two_inputs():
     generator = np.random.default_rng(5)
@@ -184,6 +202,13 @@ def test_padded_sequences_of_different_lengths_train_as_before(twins, data):
     generator = np.random.default_rng(7)
     words = generator.integers(1, 9, (24, 7)) * (np.arange(7) < generator.integers(1, 8, (24, 1)))
     twins(masked_sequences, (words.astype("int32"), data()[1]), sgd, epochs=2)
+
+
+def test_integers_and_booleans_into_a_layer_of_the_fallback_train_as_before(twins, data):
+    generator = np.random.default_rng(8)
+    ids, switches = generator.integers(0, 4, 24), generator.random((24, 5)) < 0.5
+    _, own = twins(switched, ((ids, switches), data()[1]), sgd)
+    assert "fallback" in tfdp.explain(own)
 
 
 @pytest.mark.parametrize("method", ["bookkeeping", "reweight"])

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 
+L = keras.layers
 MESSAGE = "(?s)Expected.*Received.*"
 NOISY = {"noise_multiplier": 1.0}
 
@@ -24,26 +25,61 @@ def refused(model, data, error=tfdp.UnsupportedModelError, match="", **fit):
     assert nothing_spent(model)
 
 
+def not_made_private(model, match):
+    """It stays as it is."""
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, **NOISY), "mse")
+    attributes, variables = set(vars(model)), [np.array(v) for v in model.variables]
+    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + match):
+        tfdp.make_private(model)
+    assert set(vars(model)) == attributes
+    for before, after in zip(variables, model.variables, strict=True):
+        np.testing.assert_array_equal(before, after)
+    assert nothing_spent(model)
+
+
 def with_layer(*layers):
     keras.utils.set_random_seed(0)
-    return keras.Sequential([keras.Input((5,)), *layers, keras.layers.Dense(3)])
+    return keras.Sequential([keras.Input((5,)), *layers, L.Dense(3)])
+
+
+def stateful(wrap=lambda layer: layer):
+    layer = wrap(L.SimpleRNN(2, stateful=True, name="rnn"))
+    return keras.Sequential([keras.Input(batch_shape=(2, 3, 4)), layer])
+
+
+def frozen():
+    model = with_layer()
+    model.trainable = False
+    return model
+
+
+NEVER_PRIVATE = {
+    "spectral": (lambda: with_layer(L.SpectralNormalization(L.Dense(4))), "spectral.*inside"),
+    "stateful": (stateful, "rnn.*stateful=False"),
+    "stateful in both directions": (lambda: stateful(L.Bidirectional), "stateful=False"),
+    "not built": (lambda: keras.Sequential([L.Dense(2)]), "model.build"),
+    "frozen": (frozen, "trainable"),
+}
+
+
+@pytest.mark.parametrize(("make", "match"), NEVER_PRIVATE.values(), ids=NEVER_PRIVATE)
+def test_what_cannot_be_made_private_is_refused_with_the_remedy(make, match):
+    not_made_private(make(), match)
 
 
 def test_trainable_batch_normalization_is_refused_with_the_remedy():
-    model = with_layer(keras.layers.BatchNormalization(name="norm"))
-    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "norm.*Freeze.*GroupNorm"):
-        tfdp.make_private(model)
+    not_made_private(with_layer(L.BatchNormalization(name="norm")), "norm.*Freeze.*GroupNorm")
 
 
 def test_batch_normalization_that_is_thawed_later_is_refused(private, data):
-    layer = keras.layers.BatchNormalization(trainable=False)
+    layer = L.BatchNormalization(trainable=False)
     model = private(with_layer(layer), **NOISY)
     layer.trainable = True
     refused(model, data(), match="BatchNormalization")
 
 
 def test_frozen_batch_normalization_is_allowed_and_keeps_its_averages(private, data):
-    layer = keras.layers.BatchNormalization(trainable=False)
+    layer = L.BatchNormalization(trainable=False)
     model = private(with_layer(layer), **NOISY)
     averages = np.array(layer.moving_mean)
     model.fit(*data(), batch_size=8, verbose=0)
@@ -51,17 +87,27 @@ def test_frozen_batch_normalization_is_allowed_and_keeps_its_averages(private, d
     assert not nothing_spent(model)
 
 
-class MinusBatchMean(keras.layers.Layer):
+class MinusBatchMean(L.Layer):
     def call(self, x):
         return x - keras.ops.mean(x, axis=0, keepdims=True)
 
 
-class OverBatchSize(keras.layers.Layer):
+class ScaledMinusBatchMean(MinusBatchMean):
+    """With a weight, so that it is differentiated by the fallback."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones", name="scale")
+
+    def call(self, x):
+        return self.scale * super().call(x)
+
+
+class OverBatchSize(L.Layer):
     def call(self, x):
         return x / keras.ops.cast(keras.ops.shape(x)[0], x.dtype)
 
 
-class Remembers(keras.layers.Layer):
+class Remembers(L.Layer):
     def build(self, shape):
         self.average = self.add_weight(
             shape=(shape[-1],), initializer="zeros", trainable=False, name="average"
@@ -74,7 +120,11 @@ class Remembers(keras.layers.Layer):
 
 @pytest.mark.parametrize(
     ("layer", "what"),
-    [(MinusBatchMean, "other examples"), (OverBatchSize, "size of its batch")],
+    [
+        (MinusBatchMean, "other examples"),
+        (ScaledMinusBatchMean, "other examples"),
+        (OverBatchSize, "size of its batch"),
+    ],
 )
 def test_a_layer_that_mixes_examples_is_found_and_refused(private, data, layer, what):
     refused(private(with_layer(layer()), **NOISY), data(), match=what)
@@ -103,7 +153,7 @@ def test_a_layer_without_gradient_source_is_refused_by_name(private, data):
     class WithSpare(keras.Model):
         def __init__(self):
             super().__init__()
-            self.head, self.spare = keras.layers.Dense(3), keras.layers.Dense(2, name="spare")
+            self.head, self.spare = L.Dense(3), L.Dense(2, name="spare")
             self.head.build((None, 5))
             self.spare.build((None, 5))
             self.built = True
@@ -115,11 +165,11 @@ def test_a_layer_without_gradient_source_is_refused_by_name(private, data):
 
 
 def test_a_layer_that_does_not_reach_the_loss_is_refused_by_name(private, data):
-    class StopGradient(keras.layers.Layer):
+    class StopGradient(L.Layer):
         def call(self, x):
             return keras.ops.stop_gradient(x)
 
-    model = with_layer(keras.layers.Dense(4, name="cut"), StopGradient())
+    model = with_layer(L.Dense(4, name="cut"), StopGradient())
     refused(private(model, **NOISY), data(), match="cut|no gradient")
 
 
@@ -161,7 +211,7 @@ def test_train_on_batch_of_a_private_model_is_refused(private, data, small_model
 def test_loss_scaling_that_keras_adds_is_refused(private, data):
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        model = private(with_layer(keras.layers.Dense(4)), **NOISY)
+        model = private(with_layer(L.Dense(4)), **NOISY)
     finally:
         keras.config.set_dtype_policy("float32")
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
@@ -170,28 +220,15 @@ def test_loss_scaling_that_keras_adds_is_refused(private, data):
     assert type(model.optimizer) is keras.optimizers.SGD
 
 
-def test_a_model_that_is_not_built_is_refused():
-    model = keras.Sequential([keras.layers.Dense(2)])
-    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "model.build"):
-        tfdp.make_private(model)
-
-
-def test_a_model_with_nothing_to_train_is_refused(small_model):
-    model = small_model()
-    model.trainable = False
-    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "trainable"):
-        tfdp.make_private(model)
-
-
 def test_what_is_no_model_is_refused():
     with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE):
-        tfdp.make_private(keras.layers.Dense(2))
+        tfdp.make_private(L.Dense(2))
 
 
 @pytest.mark.parametrize("method", ["train_step", "compute_loss"])
 def test_a_model_with_a_training_step_of_its_own_is_refused_by_fit(private, data, method):
     own = type("Own", (keras.Sequential,), {method: lambda self, *a, **k: None})
-    model = private(own([keras.Input((5,)), keras.layers.Dense(3)]), **NOISY)
+    model = private(own([keras.Input((5,)), L.Dense(3)]), **NOISY)
     with pytest.raises(tfdp.UnsupportedModelError, match=f"Expected.*{method}.*PrivateTrainer"):
         model.fit(*data(), batch_size=8, verbose=0)
     assert nothing_spent(model)
@@ -200,7 +237,7 @@ def test_a_model_with_a_training_step_of_its_own_is_refused_by_fit(private, data
 def test_a_model_with_a_training_step_of_its_own_trains_in_a_custom_loop(private, data):
     """The remedy that its refusal names."""
     own = type("Own", (keras.Sequential,), {"train_step": lambda self, *a, **k: None})
-    model = private(own([keras.Input((5,)), keras.layers.Dense(3)]), **NOISY)
+    model = private(own([keras.Input((5,)), L.Dense(3)]), **NOISY)
     sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=1)
     trainer = tfdp.PrivateTrainer(model, sampler)
     for batch in sampler:
@@ -209,29 +246,15 @@ def test_a_model_with_a_training_step_of_its_own_trains_in_a_custom_loop(private
     assert not nothing_spent(model)
 
 
-def test_a_stateful_recurrent_layer_is_refused():
-    model = keras.Sequential(
-        [keras.Input(batch_shape=(2, 3, 4)), keras.layers.SimpleRNN(2, stateful=True, name="rnn")]
-    )
-    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "rnn.*stateful=False"):
-        tfdp.make_private(model)
-
-
-def test_spectral_normalization_is_refused_with_the_remedy():
-    model = with_layer(keras.layers.SpectralNormalization(keras.layers.Dense(4), name="spectral"))
-    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "spectral.*inside of it"):
-        tfdp.make_private(model)
-
-
-class CreatesALayer(keras.layers.Layer):
+class CreatesALayer(L.Layer):
     def call(self, x):
-        return keras.layers.Dense(4, name="fresh")(x)
+        return L.Dense(4, name="fresh")(x)
 
 
 class CreatesAVariable(keras.Model):
     def __init__(self):
         super().__init__()
-        self.head = keras.layers.Dense(3)
+        self.head = L.Dense(3)
 
     def call(self, x):
         return self.head(x * keras.Variable(np.ones(5), name="fresh"))
@@ -258,7 +281,7 @@ def test_what_is_created_in_call_would_never_be_trained_and_is_refused(private, 
     assert nothing_spent(model)
 
 
-class Hashed(keras.layers.Layer):
+class Hashed(L.Layer):
     """Looks up hashed strings in a table of its own."""
 
     def build(self, shape):
@@ -275,7 +298,7 @@ def test_a_layer_with_weights_on_strings_is_refused_by_name(private):
     refused(model, (words, np.zeros(24)), match="strings.*StringLookup")
 
 
-class Signs(keras.layers.Layer):
+class Signs(L.Layer):
     def build(self, shape):
         self.scale = self.add_weight(shape=(5,), initializer="ones", name="scale")
 
@@ -284,7 +307,7 @@ class Signs(keras.layers.Layer):
 
 
 def test_a_layer_with_weights_and_no_float_output_is_refused_by_name(private, data):
-    model = with_layer(Signs(name="signs"), keras.layers.Embedding(2, 3), keras.layers.Flatten())
+    model = with_layer(Signs(name="signs"), L.Embedding(2, 3), L.Flatten())
     refused(private(model, **NOISY), data(), match="no gradient.*Freeze")
 
 

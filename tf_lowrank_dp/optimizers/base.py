@@ -176,6 +176,15 @@ class DPOptimizer(keras.optimizers.Optimizer):
     def finalize_variable_values(self, var_list):
         self.inner_optimizer.finalize_variable_values(var_list)
 
+    def restore_point(self) -> Callable[[], None]:
+        """Returns a function that gives state which is in no `variables` its present value."""
+        sigma = self.calibrated_noise_multiplier
+
+        def restore():
+            self.calibrated_noise_multiplier = sigma
+
+        return restore
+
     def save_own_variables(self, store):
         """Stores the ledger; Keras stores the inner optimizer beside it."""
         self.before_save()

@@ -90,6 +90,18 @@ class CarrierOptimizer(RankOptimizer):
             "carriers": self.carriers,
         }
 
+    def restore_point(self):
+        restore_others = super().restore_point()
+        values = {index: (v, v.numpy()) for index, v in self.initial_weights.items()}
+
+        def restore():
+            restore_others()
+            for variable, value in values.values():
+                variable.assign(value)
+            self.initial_weights = {index: variable for index, (variable, _) in values.items()}
+
+        return restore
+
     def save_own_variables(self, store):
         super().save_own_variables(store)
         for index, value in self.initial_weights.items():

@@ -131,6 +131,11 @@ class PoissonSampler:
         self._streams = itertools.count()
 
     @property
+    def features(self):
+        """The inputs `x` that are sampled from, nested arrays `(n, ...)`."""
+        return self._data["x"]
+
+    @property
     def num_examples(self) -> int:
         """Number of examples that are sampled from."""
         return self._num_examples

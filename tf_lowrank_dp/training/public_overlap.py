@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
+from tf_lowrank_dp.sampling import PoissonSampler
+
 _AT_ONCE = 4096
 
 
@@ -19,8 +21,11 @@ def warn_about_overlap(public, private) -> None:
 
     Args:
         public: nested arrays `(m, ...)`.
-        private: nested arrays `(n, ...)`, or anything else, which is not looked at.
+        private: nested arrays `(n, ...)`, or a `PoissonSampler` of such; anything else (a
+            `tf.data.Dataset`, a generator) is not looked at.
     """
+    if isinstance(private, PoissonSampler):
+        private = private.features
     leaves = [_leaves(public), _leaves(private)]
     if None in leaves or [leaf.shape[1:] for leaf in leaves[0]] != [
         leaf.shape[1:] for leaf in leaves[1]

@@ -72,14 +72,14 @@ def load_weights(model: keras.Model, filepath, *args, **kwargs) -> None:
         ledger.mark_prior_spend_unknown()
         return
     adopt_ledger(model)
-    sigma = optimizer.calibrated_noise_multiplier
+    restore = optimizer.restore_point()
     optimizer.ledger, optimizer.ledger_was_loaded = PrivacyLedger(), False
     try:
         with _all_or_nothing([*model.variables, *optimizer.variables]):
             type(model).load_weights(model, filepath, *args, **kwargs)
             ledger.merge(optimizer.ledger)
     except BaseException:
-        optimizer.calibrated_noise_multiplier = sigma
+        restore()
         raise
     finally:
         optimizer.ledger = ledger

@@ -12,6 +12,7 @@ from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.per_example.backward import RECORDED
 from tf_lowrank_dp.sampling import PoissonSampler
 from tf_lowrank_dp.training.probe import probe
+from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.run import check_budget, start_run
 from tf_lowrank_dp.training.state import state_of
 from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
@@ -67,6 +68,9 @@ class PrivateTrainer:
                 "with an endless sampler. Pass steps=... or compile with noise_multiplier=..."
             )
         validate_model(model)
+        public = private_optimizer(model).public_data
+        if public is not None:
+            warn_about_overlap(public.features, sampler)
         self._model, self._probed = model, False
         self._run = start_run(
             model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False), with_loss=False
