@@ -14,7 +14,6 @@ class LayerCase:
         shape: of the inputs, without the example axis.
         kind: of the inputs, "float" or "ids".
         fallback: whether the layer is expected to need the fallback.
-        xla: whether the row works under XLA.
     """
 
     name: str
@@ -22,8 +21,17 @@ class LayerCase:
     shape: tuple
     kind: str = "float"
     fallback: bool = False
-    xla: bool = True
 
 
 def simple(layer_class, *args, **kwargs):
     return lambda: layer_class(*args, **kwargs)
+
+
+def twice(make):
+    """One layer called twice."""
+
+    def build():
+        layer = make()
+        return lambda x: layer(layer(x))
+
+    return build

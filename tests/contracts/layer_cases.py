@@ -6,8 +6,8 @@ from keras.src.applications.convnext import LayerScale
 from tests.contracts.adapter_cases import ADAPTER_CASES
 from tests.contracts.case import LayerCase as _case
 from tests.contracts.case import simple as _simple
+from tests.contracts.case import twice as _twice
 from tests.contracts.recurrent_cases import RECURRENT_CASES
-from tests.contracts.recurrent_cases import twice as _twice
 from tests.contracts.table_cases import TABLE_CASES
 
 L = keras.layers

@@ -4,6 +4,7 @@ import keras
 
 from tests.contracts.case import LayerCase as _case
 from tests.contracts.case import simple as _simple
+from tests.contracts.case import twice
 
 L = keras.layers
 LONG, SHORT = (10, 5), (4, 5)
@@ -65,16 +66,6 @@ def _fixed_dropout(make):
             mask(like, 0.0) if count is None else [mask(like, float(n)) for n in range(count)]
         )
         return layer
-
-    return build
-
-
-def twice(make):
-    """One layer called twice."""
-
-    def build():
-        layer = make()
-        return lambda x: layer(layer(x))
 
     return build
 

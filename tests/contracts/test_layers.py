@@ -56,9 +56,7 @@ def row(request):
     return Row(request.param, model, batch, expected)
 
 
-# Those that XLA compiles come first, so that a case has one number in all tests.
-ORDERED_CASES = sorted(LAYER_CASES, key=lambda case: not case.xla)
-each_row = pytest.mark.parametrize("row", ORDERED_CASES, indirect=True, ids=lambda c: c.name)
+each_row = pytest.mark.parametrize("row", LAYER_CASES, indirect=True, ids=lambda c: c.name)
 
 
 @each_row
@@ -96,9 +94,7 @@ def test_every_release_space_gives_the_gradient_where_nothing_is_left_out(row):
 FEW = [case for case in LAYER_CASES if case.name in ("dense_sequence", "conv2d", "attention")]
 
 
-@pytest.mark.parametrize(
-    "row", [case for case in ORDERED_CASES if case.xla], indirect=True, ids=lambda c: c.name
-)
+@each_row
 def test_layer_equals_oracle_under_xla(row):
     row.check("bookkeeping", "xla", 3)
 

@@ -35,6 +35,17 @@ def test_every_trainable_variable_has_one_line_and_frozen_ones_are_counted():
     assert lines[-1] == "42 parameters are trained, 20 are frozen: frozen (20)."
 
 
+def test_a_kernel_of_two_layers_has_one_line_and_lines_follow_the_forward_pass():
+    first, second = keras.layers.Dense(4, name="first"), keras.layers.Dense(4, use_bias=False)
+    inputs = keras.Input((4,))
+    x = keras.layers.Bidirectional(keras.layers.GRU(2), name="both")(first(inputs)[:, None])
+    second._kernel, second.bias, second.built = first._kernel, None, True
+    model = keras.Model(inputs, second(x))
+    rows = [line.split()[:2] for line in tfdp.explain(model).splitlines()[1:-1]]
+    assert rows[:2] == [["first", "kernel"], ["first", "bias"]]
+    assert [row[0].split("/")[1][:7] for row in rows[2:]] == ["forward"] * 3 + ["backwar"] * 3
+
+
 def test_random_seeds_are_no_frozen_parameters_and_long_lists_of_frozen_layers_are_cut():
     layers = [keras.layers.Dense(2, name=f"d{n}", trainable=False) for n in range(9)]
     model = keras.Sequential(

@@ -36,9 +36,15 @@ def explain(model: keras.Model) -> Table:
     d      bias      (2,)    2           sum of positions  as the bias gradient    its size
     10 parameters are trained, 0 are frozen.
     """
+    layers = {
+        id(variable): (layer, capture)
+        for layer, capture in captured_layers(model)
+        for variable in own_variables(layer)
+    }
     rows = [_HEADER]
-    for layer, capture in captured_layers(model):
-        for variable in own_variables(layer):
+    for variable in model.trainable_variables:
+        if id(variable) in layers:
+            layer, capture = layers[id(variable)]
             path, _, name = variable.path.removeprefix(f"{model.name}/").rpartition("/")
             shape, size = str(tuple(variable.shape)), f"{_size([variable]):,}"
             rows.append((path or layer.name, name, shape, size, *_method(layer, capture, name)))
@@ -67,7 +73,7 @@ def _method(layer, capture: type, name: str) -> tuple[str, str, str]:
         return "fallback", "the layer once more, one example at a time", "its size"
     if isinstance(layer, keras.layers.Embedding) and name in ("embeddings", "lora_embeddings_a"):
         tied = getattr(layer, "tie_weights", False)
-        how = "rows looked up and outer product" if tied else "rows looked up"
+        how = "rows looked up, outer product where reversed" if tied else "rows looked up"
         return how, "positions squared times width", "activations"
     if name.startswith("lora_"):
         return "outer product", "rank times width, no kernel gradient", "activations"

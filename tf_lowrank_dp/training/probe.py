@@ -58,7 +58,7 @@ def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True
     for row, batch in ((0, keep_first), (-1, keep_last)):
         beside_others, _, _, created = _losses(model, forward, batch)
         if created:
-            raise _creates(model, created[0].path)
+            raise _creates(model, f"'{created[0].path}'")
         _check_equal(losses[row], beside_others[row], "the other examples of its batch")
     if not random:  # Masks are drawn for the whole batch: its size changes them.
         by_itself, _, _, _ = _losses(model, forward, alone)
@@ -77,7 +77,12 @@ def _losses(model, forward, batch):
     seeds = {id(generator.state) for generator in generators}
     with keras.StatelessScope(collect_losses=True) as scope:  # add_loss is part of the loss
         with tf.variable_creator_scope(functools.partial(_refuse_new_variable, model)):
-            losses, _ = forward(batch)
+            try:
+                losses, _ = forward(batch)
+            except ValueError as error:
+                if "variable while in a stateless scope" not in str(error):
+                    raise
+                raise _creates(model, "a keras.Variable") from error
         created = list(get_global_attribute("uninitialized_variables", []))  # until the scope ends
     updated = [v for v in variables if scope.get_current_value(v) is not None]
     changed = [v for v in updated if id(v) not in seeds]
@@ -86,13 +91,13 @@ def _losses(model, forward, batch):
 
 
 def _refuse_new_variable(model, next_creator, **arguments):
-    raise _creates(model, arguments.get("name"))
+    raise _creates(model, f"'{arguments.get('name')}'")
 
 
 def _creates(model, name: str) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"Expected a forward pass that creates no variables. Received: '{model.name}' creates "
-        f"'{name}' each time it is called, so that it is never trained. "
+        f"{name} each time it is called, so that it is never trained. "
         "Create layers and weights in __init__ or build, and only use them in call."
     )
 
