@@ -18,7 +18,7 @@ import keras
 import numpy as np
 
 import tf_lowrank_dp as tfdp
-from benchmarks.gep_mnist import noise_multiplier
+from benchmarks.gep_accuracy import noise_multiplier
 from benchmarks.records import Records
 from benchmarks.sst2 import Features, frozen_features, load_data, load_encoder, weights_dir
 
@@ -138,6 +138,7 @@ def main(argv: list[str] | None = None) -> None:
 
     def run(method: str, epsilon: float, rate: float, seed: int) -> dict[str, Any]:
         names = ("delta", "l2_norm_clip", "batch_size", "steps", "sequence_length", "held_out")
+        names += ("train_examples", "weights")
         settings = {name: getattr(args, name) for name in names}
         settings |= {"method": method, "epsilon": epsilon, "learning_rate": rate, "seed": seed}
         return records.get(settings, lambda: train(args, data, method, epsilon, rate, seed))

@@ -25,11 +25,16 @@ Split = tuple[np.ndarray, np.ndarray]
 
 def load_mnist(data_dir: str | None) -> tuple[Split, Split]:
     """Returns the training and the test split as images in [0, 1] and integer labels."""
+    return load_images("mnist", data_dir)
+
+
+def load_images(name: str, data_dir: str | None) -> tuple[Split, Split]:
+    """`load_mnist` of another dataset of images and labels, by its name there."""
     import tensorflow_datasets as tfds
 
     splits = tfds.as_numpy(
         tfds.load(
-            "mnist",
+            name,
             split=["train", "test"],
             batch_size=-1,
             data_dir=data_dir,

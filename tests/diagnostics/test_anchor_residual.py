@@ -55,6 +55,11 @@ def test_with_all_directions_of_the_anchors_the_residual_is_what_their_span_miss
         assert figures.projection_error == pytest.approx(error, abs=2e-3)
         if error > 0.1:
             assert figures.residual_stable_rank == pytest.approx(stable_rank(residual), rel=1e-2)
+            for share, part, clip in (
+                (figures.clipped_embeddings, gradient - residual, CLIPPED["embedding_clip"]),
+                (figures.clipped_residuals, residual, CLIPPED["residual_clip"]),
+            ):
+                assert share == pytest.approx(np.mean(np.linalg.norm(part, axis=1) > clip))
 
 
 def test_nothing_is_missed_of_the_public_examples_themselves():
@@ -133,7 +138,7 @@ def test_other_optimizers_and_missing_public_data_are_refused():
 
 
 def recorded(name="all", errors=(0.5, 0.25)):
-    residuals = [diagnostics.AnchorResidual(3, error, 2.0, 9.0) for error in errors]
+    residuals = [diagnostics.AnchorResidual(3, error, 2.0, 9.0, 0.5, 0.5) for error in errors]
     return diagnostics.AnchorHistory([0, 5], [{name: residual} for residual in residuals])
 
 

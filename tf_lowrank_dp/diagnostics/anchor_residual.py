@@ -41,12 +41,17 @@ class AnchorResidual:
             the gradient is zero.
         gradient_stable_rank: `|G|_F^2 / |G|_2^2` (GEP, Figure 5).
         residual_stable_rank: `|R|_F^2 / |R|_2^2`: large where there is nothing left to project.
+        clipped_embeddings: fraction of the examples with `|B g_i|` above `embedding_clip`.
+        clipped_residuals: fraction of the examples with `|r_i|` above `residual_clip`; what is
+            clipped are the norms over all groups, "all".
     """
 
     num_bases: int
     projection_error: float
     gradient_stable_rank: float
     residual_stable_rank: float
+    clipped_embeddings: float
+    clipped_residuals: float
 
 
 def anchor_residuals(
@@ -102,6 +107,7 @@ def anchor_residuals(
         Materialized(scale * gradient.materialize())
         for gradient, scale in zip(per_example_gradients(model, batch), scales, strict=True)
     ]
+    clips = optimizer.embedding_clip, optimizer.residual_clip
     found, every = {}, []
     for group, size, basis in zip(space.groups, space.num_bases, bases, strict=True):
         own = [gradients[index] for index in group]
@@ -115,9 +121,9 @@ def anchor_residuals(
             residuals = np.float64(basis.project(own)[1].materialize())
         name = ", ".join(space.parameters[index].path for index in group)
         every.append((directions, values, residuals))
-        found[name] = _figures(*every[-1])
+        found[name] = _figures(*every[-1], clips)
     counts, values, residuals = zip(*every, strict=True)
-    found[ALL] = _figures(sum(counts), np.hstack(values), np.hstack(residuals))
+    found[ALL] = _figures(sum(counts), np.hstack(values), np.hstack(residuals), clips)
     return found
 
 
@@ -143,7 +149,13 @@ def _rows(tensors: Sequence[tf.Tensor]) -> np.ndarray:
     return np.hstack([np.float64(t).reshape(len(t), -1) for t in tensors])
 
 
-def _figures(directions: int, values: np.ndarray, residuals: np.ndarray) -> AnchorResidual:
+def _figures(
+    directions: int, values: np.ndarray, residuals: np.ndarray, clips: tuple[float, float]
+) -> AnchorResidual:
     norm = np.linalg.norm(values.sum(axis=0))
     error = np.linalg.norm(residuals.sum(axis=0)) / norm if norm > 0 else math.nan
-    return AnchorResidual(directions, float(error), stable_rank(values), stable_rank(residuals))
+    outside = np.linalg.norm(residuals, axis=1)
+    inside = np.linalg.norm(values - residuals, axis=1)
+    clipped = [np.mean(n > clip) for n, clip in zip((inside, outside), clips, strict=True)]
+    ranks = stable_rank(values), stable_rank(residuals)
+    return AnchorResidual(directions, float(error), *ranks, *map(float, clipped))

@@ -37,7 +37,8 @@ def plot_anchors(histories: Mapping[str, AnchorHistory], group: str = ALL) -> Fi
 
     >>> from tf_lowrank_dp.diagnostics import AnchorHistory, AnchorResidual
     >>> residual = AnchorResidual(
-    ...     num_bases=3, projection_error=0.4, gradient_stable_rank=1.5, residual_stable_rank=6.0)
+    ...     num_bases=3, projection_error=0.4, gradient_stable_rank=1.5, residual_stable_rank=6.0,
+    ...     clipped_embeddings=0.9, clipped_residuals=0.7)
     >>> history = AnchorHistory(steps=[0, 10], residuals=[{"all": residual}, {"all": residual}])
     >>> figure = plot_anchors({"public gradients": history})
     >>> [len(axes.lines) for axes in figure.axes]

@@ -1,7 +1,8 @@
-"""GEP on MNIST with public images: Tables 1, 5 and 6 and Figures 4 to 7 of Yu et al. 2021.
+"""GEP with public images: Tables 1, 5 and 6 and Figures 4 to 7 of Yu et al. 2021.
 
-python -m benchmarks.gep_mnist table1 --public-images FILE --data-dir DIR --json gep_mnist.json
-python -m benchmarks.gep_mnist figures --public-images FILE --data-dir DIR --figure gep.png
+python -m benchmarks.gep_accuracy table1 --public-images FILE --data-dir DIR --json gep.json
+python -m benchmarks.gep_accuracy table1 --dataset cifar10 --public-images FILE --steps 50
+python -m benchmarks.gep_accuracy figures --public-images FILE --data-dir DIR --figure gep.png
 
 | experiment | compares |
 | --- | --- |
@@ -11,12 +12,14 @@ python -m benchmarks.gep_mnist figures --public-images FILE --data-dir DIR --fig
 | figure6 | numbers of basis vectors |
 | figures | projection error and stable ranks over one training run, of GEP's and of random bases |
 
-The public images are an array `images (n, height, width, channels)` of bytes in an npz file; their
-inner 28x28 pixels are used, in grey. MNIST is read through `tensorflow_datasets`, prepared
-beforehand in `--data-dir`, or where the environment variable `TFDS_DATA_DIR` says.
+The public images are an array `images (n, height, width, 3)` of bytes in an npz file. A small CNN
+is trained on MNIST, with their inner 28x28 pixels in grey, and a ResNet-20 with group normalisation
+on CIFAR-10, with 32x32 in colour. Both are read through `tensorflow_datasets`, prepared beforehand
+in `--data-dir`, or where the environment variable `TFDS_DATA_DIR` says.
 """
 
 import argparse
+import dataclasses
 import functools
 import os
 import time
@@ -28,18 +31,28 @@ import keras
 import numpy as np
 
 import tf_lowrank_dp as tfdp
-from benchmarks.mnist import Split, load_mnist
-from benchmarks.models import CLASSES, mnist_cnn
+from benchmarks.mnist import Split, load_images
+from benchmarks.models import CLASSES, MODELS
 from benchmarks.records import Records
 
 HELD_OUT = 2000
 """Test images that choose the learning rate, or serve as public data; the others are reported."""
 
-# Accuracies of Table 1 of the paper, by method and epsilon.
+MODEL_OF = {"mnist": "mnist_cnn", "cifar10": "resnet20"}
+METHODS = ("dpsgd", "b-gep", "gep")
+
+# Accuracies of Table 1 of the paper, by data, method and epsilon.
 PAPER = {
-    "dpsgd": {2.0: 94.7, 5.0: 96.8, 8.0: 97.2},
-    "b-gep": {2.0: 93.1, 5.0: 94.5, 8.0: 95.9},
-    "gep": {2.0: 96.3, 5.0: 97.9, 8.0: 98.4},
+    "mnist": {
+        "dpsgd": {2.0: 94.7, 5.0: 96.8, 8.0: 97.2},
+        "b-gep": {2.0: 93.1, 5.0: 94.5, 8.0: 95.9},
+        "gep": {2.0: 96.3, 5.0: 97.9, 8.0: 98.4},
+    },
+    "cifar10": {
+        "dpsgd": {2.0: 43.6, 5.0: 52.2, 8.0: 56.4},
+        "b-gep": {2.0: 50.3, 5.0: 59.5, 8.0: 63.0},
+        "gep": {2.0: 59.7, 5.0: 70.1, 8.0: 74.9},
+    },
 }
 
 
@@ -67,7 +80,7 @@ def cases_of(experiment: str, epsilons: list[float]) -> list[Case]:
     """Returns the rows of an experiment; all but Table 1 have the last epsilon."""
     last = epsilons[-1]
     if experiment == "table1":
-        return [Case(method, epsilon) for epsilon in epsilons for method in PAPER]
+        return [Case(method, epsilon) for epsilon in epsilons for method in METHODS]
     if experiment == "table5":
         sources = [("mnist", "true"), ("mnist", "random"), ("images", "random")]
         return [Case("gep", last, *source) for source in [*sources, ("noise", "random")]]
@@ -81,7 +94,7 @@ def cases_of(experiment: str, epsilons: list[float]) -> list[Case]:
 
 
 class Data(NamedTuple):
-    """MNIST, and public images of another source, `(n, 28, 28, 1)` in [0, 1]."""
+    """Private images, and public ones of another source, of the same shape and in [0, 1]."""
 
     train: Split
     held_out: Split
@@ -101,12 +114,15 @@ class Data(NamedTuple):
 
 def load_data(args: argparse.Namespace) -> Data:
     """Returns the data of all experiments."""
-    train, (x, y) = load_mnist(args.data_dir)
+    train, (x, y) = load_images(args.dataset, args.data_dir)
     held_out, test = (x[:HELD_OUT], y[:HELD_OUT]), (x[HELD_OUT:], y[HELD_OUT:])
-    images = np.load(args.public_images)["images"]
-    top, left = ((size - 28) // 2 for size in images.shape[1:3])
-    inner = images[:, top : top + 28, left : left + 28].mean(-1, keepdims=True)
-    return Data(train, held_out, test, (inner / 255.0).astype("float32"))
+    images = np.load(args.public_images)["images"] / 255.0
+    height, width, channels = x.shape[1:]
+    top, left = (images.shape[1] - height) // 2, (images.shape[2] - width) // 2
+    images = images[:, top : top + height, left : left + width]
+    if channels == 1:
+        images = images.mean(-1, keepdims=True)
+    return Data(train, held_out, test, images.astype("float32"))
 
 
 @functools.cache
@@ -115,17 +131,23 @@ def noise_multiplier(epsilon: float, delta: float, **schedule: int) -> float:
     return tfdp.calibrate_noise_multiplier(epsilon, delta, **schedule)
 
 
-def build_optimizer(args, case: Case, learning_rate: float, public) -> keras.optimizers.Optimizer:
+def build_optimizer(
+    args, case: Case, learning_rate: float, data: Data
+) -> keras.optimizers.Optimizer:
     """Returns the optimizer of a case around SGD with momentum 0.9 and linear decay."""
     schedule = keras.optimizers.schedules.PolynomialDecay(learning_rate, args.steps, 0.0)
     inner = keras.optimizers.SGD(schedule, momentum=0.9)
     multiplier = noise_multiplier(
-        case.epsilon, args.delta, batch_size=args.batch_size, num_examples=60000, steps=args.steps
+        case.epsilon,
+        args.delta,
+        batch_size=args.batch_size,
+        num_examples=len(data.train[0]),
+        steps=args.steps,
     )
     privacy = {"noise_multiplier": multiplier, "delta": args.delta}
     if case.method == "dpsgd":
         return tfdp.DPSGDOptimizer(inner, l2_norm_clip=1.0, **privacy)
-    x, labels = public
+    x, labels = data.public(case)
     return tfdp.GEPOptimizer(
         inner,
         public_data=x,
@@ -151,9 +173,9 @@ def train(
     """Trains one network and returns its record."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
-    workload = mnist_cnn(num_examples=1)
+    workload = MODELS[MODEL_OF[args.dataset]](num_examples=1)
     model = tfdp.make_private(workload.model, microbatch_size=args.microbatch_size)
-    optimizer = build_optimizer(args, case, learning_rate, data.public(case))
+    optimizer = build_optimizer(args, case, learning_rate, data)
     model.compile(optimizer, workload.loss, metrics=["accuracy"], jit_compile=False)
     sampler = tfdp.PoissonSampler(*data.train, batch_size=args.batch_size, steps=args.steps)
     start = time.perf_counter()
@@ -171,12 +193,17 @@ def train(
         "fit_s": fit_s,
     }
     print(f"{case} lr {learning_rate:g} seed {seed}: {100 * test:.2f} in {fit_s:.0f} s", flush=True)
+    if case.method != "dpsgd":
+        x, y = (array[:500] for array in data.held_out)
+        residual = tfdp.diagnostics.anchor_residuals(model, x, y)["all"]
+        found["anchor_residual"] = dataclasses.asdict(residual)
+        print(f"    at the end: {residual}", flush=True)
     return found
 
 
 def settings(args: argparse.Namespace, case: Case, rate: float, seed: int) -> dict[str, Any]:
     """Returns what makes a difference to a run."""
-    names = ("delta", "batch_size", "steps", "refresh_every", "residual_clip")
+    names = ("dataset", "delta", "batch_size", "steps", "refresh_every", "residual_clip")
     common = {name: getattr(args, name) for name in names}
     if case.method == "dpsgd":
         del common["refresh_every"]
@@ -196,7 +223,7 @@ def best_learning_rate(
     return max(found, key=lambda rate: found[rate]["held_out_accuracy"])
 
 
-def table(rows: list[tuple[Case, float, list[dict[str, Any]]]]) -> str:
+def table(dataset: str, rows: list[tuple[Case, float, list[dict[str, Any]]]]) -> str:
     """Returns a Markdown table of cases, learning rates and records."""
     lines = [
         "| method | epsilon | public data | labels | examples | bases | learning rate "
@@ -207,7 +234,7 @@ def table(rows: list[tuple[Case, float, list[dict[str, Any]]]]) -> str:
         public = ("", "", "", "") if case.method == "dpsgd" else case[2:]
         values = [100 * record["accuracy"] for record in records]
         in_paper = case == Case(case.method, case.epsilon)
-        paper = PAPER[case.method].get(case.epsilon, "") if in_paper else ""
+        paper = PAPER[dataset][case.method].get(case.epsilon, "") if in_paper else ""
         cells = [case.method, f"{case.epsilon:g}", *public, f"{rate:g}", f"{np.mean(values):.2f}"]
         cells += [f"{min(values):.2f} to {max(values):.2f}", len(values), paper]
         lines.append(f"| {' | '.join(map(str, cells))} |")
@@ -236,6 +263,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     experiments = ["table1", "table5", "table6", "figure6", "figures"]
     parser.add_argument("experiment", choices=experiments)
+    parser.add_argument("--dataset", choices=sorted(MODEL_OF), default="mnist")
     parser.add_argument("--epsilons", nargs="+", type=float, default=[2.0, 5.0, 8.0])
     parser.add_argument("--delta", type=float, default=1e-5)
     parser.add_argument("--learning-rates", nargs="+", type=float, default=[0.25, 0.5])
@@ -272,7 +300,12 @@ def main(argv: list[str] | None = None) -> None:
     for seed in args.seeds:  # all cases for one seed first: an interrupted run compares fairly
         for case, rate in zip(cases, rates, strict=True):
             found[case].append(run(case, rate, seed))
-    print(table([(case, rate, found[case]) for case, rate in zip(cases, rates, strict=True)]))
+    print(
+        table(
+            args.dataset,
+            [(case, rate, found[case]) for case, rate in zip(cases, rates, strict=True)],
+        )
+    )
 
 
 if __name__ == "__main__":
