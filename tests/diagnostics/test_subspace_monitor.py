@@ -74,6 +74,12 @@ def test_several_steps_in_one_call():
     assert monitor.history.steps == [0, 3, 6]
 
 
+def linear_of_8():
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dense(8, name="first"), keras.layers.Dense(4, name="head")]
+    return keras.Sequential([keras.Input((6,)), *layers])
+
+
 def deep(optimizer):
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
@@ -119,6 +125,28 @@ def test_records_of_a_private_model_cost_nothing():
     assert monitor.history.steps == [0, 4, 4]
     [path] = monitor.history.stable_rank
     assert path.endswith("first/kernel")
+
+
+def test_the_release_of_a_private_step_is_recorded_and_drawn():
+    """Half of the 6 and of the 8 units is frozen from the second of four steps on."""
+    monitor = diagnostics.SubspaceMonitor(X, Y, rank=1, every=1)
+    model = tfdp.make_private(linear_of_8())
+    optimizer = tfdp.LSGOptimizer(
+        "sgd",
+        rank=1,
+        sparsity_start_step=1,
+        include=["first"],
+        l2_norm_clip=1.0,
+        noise_multiplier=1.0,
+    )
+    model.compile(optimizer, loss="mse", jit_compile=False)
+    model.fit(X, Y, batch_size=3, epochs=1, verbose=0, callbacks=[monitor])
+    others = 8 + 8 * 4 + 4
+    assert monitor.history.released == [14 + others] + [7 + others] * 4
+    assert monitor.history.noise[0] > monitor.history.noise[1] > others
+    _, _, release = diagnostics.plot_subspaces(monitor.history).axes
+    np.testing.assert_array_equal(release.lines[0].get_ydata(), monitor.history.released)
+    np.testing.assert_array_equal(release.lines[1].get_ydata(), monitor.history.noise)
 
 
 @pytest.mark.parametrize("arguments", [{"rank": 0}, {"every": 0}, {"history": "weights"}])

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 def plot_subspaces(history: SubspaceHistory, include: Sequence[str] | None = None) -> Figure:
     """Draws stable ranks (RGP, Figure 2) and projection residuals (RGP, Figure 3) over steps.
 
-    On the left one line for each matrix; on the right two in the same colour: solid for the
+    On the left one line for each matrix; beside it two in the same colour: solid for the
     historical residual, dashed for the self residual.  Where they are close, the past
-    predicts the subspace of the gradient.
+    predicts the subspace of the gradient.  Of a private optimizer a third picture has the number of
+    coordinates that a step releases and the energy of its noise, which change where a method
+    changes its carriers or begins to freeze.
 
     Not private where the monitor's data are private.
 
@@ -53,8 +55,8 @@ def plot_subspaces(history: SubspaceHistory, include: Sequence[str] | None = Non
             f"include={include!r}, among {list(history.stable_rank)}. Pass `monitor.history` after "
             "training, and correct `include`."
         )
-    figure = new_figure(11.0, 4.0)
-    ranks, residuals = figure.subplots(1, 2)
+    figure = new_figure(16.0 if history.released else 11.0, 4.0)
+    ranks, residuals, *release = figure.subplots(1, 3 if history.released else 2)
     for number, path in enumerate(paths):
         colour = f"C{number % 10}"
         ranks.plot(history.steps, history.stable_rank[path], color=colour, label=path)
@@ -68,6 +70,10 @@ def plot_subspaces(history: SubspaceHistory, include: Sequence[str] | None = Non
     residuals.set(
         xlabel="step", ylabel=f"projection residual, rank {history.rank}", ylim=(0.0, 1.05)
     )
-    for axes in (ranks, residuals):
+    for axes in release:
+        axes.plot(history.steps, history.released, label="coordinates released")
+        axes.plot(history.steps, history.noise, "--", label="noise in the gradients / (z C)^2")
+        axes.set(xlabel="step", ylabel="of one step", ylim=(0.0, None))
+    for axes in (ranks, residuals, *release):
         axes.legend(fontsize="small")
     return figure

@@ -18,7 +18,9 @@ from tf_lowrank_dp.diagnostics.projection_residual import (
     historical_projection_residual,
     self_projection_residual,
 )
+from tf_lowrank_dp.diagnostics.release_summary import release_summary
 from tf_lowrank_dp.diagnostics.stable_rank import stable_rank
+from tf_lowrank_dp.optimizers.base import DPOptimizer
 
 HISTORIES = ("updates", "gradients")
 
@@ -35,6 +37,9 @@ class SubspaceHistory:
         stable_rank: of the gradients (RGP, Figure 2).
         historical_residual: see `historical_projection_residual` (RGP, Equation 5).
         self_residual: see `self_projection_residual` (RGP, Equation 6).
+        released: number of coordinates that a step releases, see `ReleaseSummary`; empty where the
+            optimizer is not private.
+        noise: energy of the noise in a step's gradients over `(z C)^2`, see `ReleaseSummary`.
     """
 
     rank: int
@@ -42,10 +47,14 @@ class SubspaceHistory:
     stable_rank: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     historical_residual: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     self_residual: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    released: list[int] = dataclasses.field(default_factory=list)
+    noise: list[float] = dataclasses.field(default_factory=list)
 
 
 class SubspaceMonitor(PeriodicCallback):
     """Records stable ranks and projection residuals of a fixed batch's gradients (RGP, Section 4).
+
+    Of a private optimizer it records as well how much a step releases, and how much noise it adds.
 
     The data are those given here, never those of `fit`.  Pass public or synthetic data, on which
     the figures are free.  Not private: what is recorded is neither clipped nor noised.  Figures of
@@ -109,6 +118,10 @@ class SubspaceMonitor(PeriodicCallback):
         weights = self._weights() if self._history_from == "updates" else {}
         history = self.history
         history.steps.append(self.step())
+        if isinstance(getattr(self.model, "optimizer", None), DPOptimizer):
+            summary = release_summary(self.model)
+            history.released.append(summary.released)
+            history.noise.append(summary.lifted)
         for path, gradient in gradients.items():
             if self._history_from == "updates":
                 past = weights[path] - self._past.setdefault(path, weights[path])
