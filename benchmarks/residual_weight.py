@@ -5,7 +5,9 @@ python -m benchmarks.residual_weight --data-dir DIR --json residual_weight.json
 RGP splits a kernel into its best approximation of low rank, `L R`, and the rest, the residual
 weight. The rest gets no gradient, but takes part in the forward pass. The ablation leaves it out:
 gradients are those of a network whose kernels are `L R`, and update the whole kernels. Both are
-trained without clipping and noise, so that nothing else makes a difference.
+trained without clipping and noise, so that nothing else makes a difference. The appendix takes `L`
+and `R` from the history of the weights; here they come from the weights, of which `L R` then is the
+best approximation.
 """
 
 import argparse

@@ -196,6 +196,12 @@ MUTATIONS = [
         "test_records_nearly_inside_the_subspace_never_release_more_than_the_clip",
     ),
     mutation(
+        6, "GEP's residual may be rounding only", "release/held_basis.py",
+        "return super().squared_norm_bounds() + floor", "return super().squared_norm_bounds()",
+        "mechanism/test_gep_rounding.py::"
+        "test_what_a_record_releases_hardly_depends_on_the_layout_of_its_batch",
+    ),
+    mutation(
         7, "clipped sums are formed in bfloat16", "per_example/outer_product.py",
         "d = tf.reshape(d, [-1, self._d.shape[2]])",
         "d = tf.cast(tf.cast(tf.reshape(d, [-1, self._d.shape[2]]), tf.bfloat16), tf.float32)",
