@@ -55,6 +55,7 @@ def check(model, batch, method, mode, tolerance, guarded_tolerance=5e-3, expecte
     if mode != "eager":
         step = tf.function(step, jit_compile=mode == "xla", autograph=False)
     found_norms, found, sums, guarded = step(batch, tf.constant(presence))
+    assert all(tensor.dtype == tf.float32 for tensor in (found_norms, *found, *sums, *guarded))
     assert oracle.relative_error(found_norms, norms) <= tolerance
     expected_sums = oracle.clipped_sums(expected, presence, clip)
     total = max([np.max(np.abs(e)) for e in expected_sums], default=1.0)
