@@ -67,6 +67,8 @@ SPACES = {
 def check_release_spaces(model, batch, expected, tolerance, mode="eager"):
     """Without clip the lift is the sum of the present examples; with one no norm is above it.
 
+    The norms of what DP-SGD releases are those of the gradients.
+
     Args:
         model: of a row.
         batch: of three examples or more, of which the second is taken as absent.
@@ -91,8 +93,10 @@ def check_release_spaces(model, batch, expected, tolerance, mode="eager"):
             sums = [[p.weighted_sum(tf.constant(presence)) for p in block] for block in blocks]
             lifted[name] = space.lift(sums, subspace)
             norms[name] = [
-                clip_factors(block, tf.constant(presence), clip)
-                * tf.sqrt(tf.add_n([piece.squared_norms() for piece in block]))
+                (
+                    tf.sqrt(tf.add_n([piece.squared_norms() for piece in block])),
+                    clip_factors(block, tf.constant(presence), clip),
+                )
                 for block in blocks
             ]
         return lifted, norms
@@ -105,5 +109,7 @@ def check_release_spaces(model, batch, expected, tolerance, mode="eager"):
     for name in SPACES:
         for tensor, reference in zip(lifted[name], sums, strict=True):
             assert oracle.relative_error(tensor, reference, scale) <= tolerance, name
-        for block in norms[name]:
-            assert np.all(np.asarray(block) <= clip * (1 + 1e-5)) and block[1] == 0.0, name
+        for of_examples, factors in norms[name]:
+            assert np.all(of_examples * factors <= clip * (1 + 1e-5)) and factors[1] == 0.0, name
+    [(of_examples, _)] = norms["dpsgd"]
+    assert oracle.relative_error(of_examples, oracle.norms(expected)) <= tolerance

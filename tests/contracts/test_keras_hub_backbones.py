@@ -7,7 +7,9 @@ import pytest
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
-from tests.contracts.checks import check, check_probe
+from tests.contracts.checks import check, check_probe, losses_of
+from tests.contracts.release_spaces import check_release_spaces
+from tests.oracle import per_example_gradients
 from tf_lowrank_dp.layers.registry import captured_layers
 
 SIZE, LENGTH, WORDS = 3, 6, 23
@@ -154,6 +156,14 @@ def make_batch(model, size=SIZE):
 def test_backbone_equals_oracle(family):
     model = build(family)
     check(model, make_batch(model), "bookkeeping", "graph", 1e-5)
+
+
+@pytest.mark.parametrize("family", [albert, gpt2, t5, vit], ids=lambda family: family.__name__)
+def test_every_release_space_gives_the_gradient_where_nothing_is_left_out(family):
+    model = build(family)
+    batch = make_batch(model)
+    expected = per_example_gradients(model, losses_of(model), batch)
+    check_release_spaces(model, batch, expected, 1e-5)
 
 
 @pytest.mark.parametrize("family", [gpt2, t5], ids=lambda family: family.__name__)

@@ -7,7 +7,9 @@ import tensorflow as tf
 from keras.src.applications import convnext, densenet, mobilenet, resnet
 
 import tf_lowrank_dp as tfdp
-from tests.contracts.checks import check, check_probe
+from tests.contracts.checks import check, check_probe, losses_of
+from tests.contracts.release_spaces import check_release_spaces
+from tests.oracle import per_example_gradients
 from tf_lowrank_dp.layers.registry import captured_layers
 
 L = keras.layers
@@ -155,6 +157,9 @@ def test_vision_model_equals_oracle_without_the_fallback(family):
     classes = {layer.path: capture.__module__ for layer, capture in captured_layers(model)}
     assert not [path for path, module in classes.items() if module.endswith("fallback")]
     assert "fallback" not in tfdp.explain(model)
-    mode = "graph" if family in IN_GRAPH_MODE else "eager"
-    check(model, make_batch(), "bookkeeping", mode, 1e-5)
-    check_probe(model, make_batch())
+    batch = make_batch()
+    expected = per_example_gradients(model, losses_of(model), batch)
+    check_release_spaces(model, batch, expected, 1e-5)
+    if family in IN_GRAPH_MODE:
+        check(model, batch, "bookkeeping", "graph", 1e-5, expected=expected)
+    check_probe(model, batch)
