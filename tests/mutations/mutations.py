@@ -196,8 +196,8 @@ MUTATIONS = [
         "test_records_nearly_inside_the_subspace_never_release_more_than_the_clip",
     ),
     mutation(
-        6, "GEP's residual may be rounding only", "release/held_basis.py",
-        "return super().squared_norm_bounds() + floor", "return super().squared_norm_bounds()",
+        6, "GEP's parts may be rounding only", "release/flat.py",
+        " + LEAST_RATIO**2 * self._squares", "",
         "mechanism/test_gep_rounding.py::"
         "test_what_a_record_releases_hardly_depends_on_the_layout_of_its_batch",
     ),

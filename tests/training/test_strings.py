@@ -82,3 +82,79 @@ def test_a_loss_that_mixes_examples_behind_strings_is_refused_and_nothing_spent(
     with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "mixes examples"):
         fit(model, texts, contrastive)
     assert tfdp.privacy_spent(model, 1e-3) == 0.0
+
+
+def test_texts_that_are_padded_to_the_longest_of_a_batch_are_refused(private_texts):
+    """Without a mask the mean over positions depends on the longest text of the batch."""
+    model, texts = private_texts(mask_zero=False)
+    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "mixes examples"):
+        fit(model, texts)
+    model, texts = private_texts(mask_zero=True)
+    fit(model, texts)
+    assert model.optimizer.ledger.num_steps == 3
+
+
+@pytest.fixture
+def private_texts():
+    def build(mask_zero):
+        texts = of_sentences()[1]
+        vectorize = keras.layers.TextVectorization()
+        vectorize.adapt(texts)
+        inputs = keras.Input((), dtype="string")
+        x = keras.layers.Embedding(vectorize.vocabulary_size(), 5, mask_zero=mask_zero)(
+            vectorize(inputs)
+        )
+        x = keras.layers.GlobalAveragePooling1D()(x)
+        return keras.Model(inputs, keras.layers.Dense(1)(x)), texts
+
+    return build
+
+
+@pytest.mark.parametrize("form", [dict, list])
+def test_each_input_gets_words_of_the_layer_that_reads_it(form):
+    """Words of the large vocabulary are all unknown to the small one, so they hide its branch."""
+    words = {"city": [f"city {n}" for n in range(2000)], "animal": ["cat", "dog"]}
+    inputs = {name: keras.Input((1,), dtype="string", name=name) for name in words}
+    city, animal = (
+        keras.layers.Flatten()(
+            keras.layers.Embedding(len(known) + 1, 3)(
+                keras.layers.StringLookup(vocabulary=known)(inputs[name])
+            )
+        )
+        for name, known in words.items()
+    )
+    generator = np.random.default_rng(0)
+    data = {name: tf.constant(generator.choice(known, (24, 1))) for name, known in words.items()}
+    if form is list:
+        inputs, data = list(inputs.values()), list(data.values())
+
+    def model(animal):
+        both = keras.layers.Concatenate()([city, animal])
+        return keras.Model(inputs, keras.layers.Dense(1)(both))
+
+    fit(model(animal), data)
+    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "mixes examples"):
+        fit(model(MinusBatchMean()(animal)), data)
+
+
+class Picture(keras.layers.Layer):
+    """Decodes images of two rows and columns."""
+
+    def call(self, strings):
+        decode = lambda string: tf.ensure_shape(tf.io.decode_png(string, 1), (2, 2, 1))  # noqa: E731
+        return tf.cast(tf.map_fn(decode, strings, fn_output_signature=tf.uint8), tf.float32)
+
+    def compute_output_shape(self, shape):
+        return (*shape, 2, 2, 1)
+
+    def compute_output_spec(self, strings):
+        return keras.KerasTensor(self.compute_output_shape(strings.shape))
+
+
+def test_strings_that_are_no_words_are_refused_with_the_remedy():
+    inputs = keras.Input((), dtype="string")
+    pixels = keras.layers.Flatten()(Picture()(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(1)(pixels))
+    image = tf.io.encode_png(np.ones((2, 2, 1), "uint8"))
+    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "before sampling"):
+        fit(model, tf.repeat(image[None], 24))

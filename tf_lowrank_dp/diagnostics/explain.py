@@ -23,8 +23,8 @@ def explain(model: keras.Model) -> Table:
         model: a built Keras model.
 
     Returns:
-        Text, which notebooks show as a table: one line for each trainable variable, then what is
-        frozen.
+        Text, which notebooks show as a table: one line for each trainable variable (more where
+        layers that share it take different ways), then what is frozen.
 
     Example:
 
@@ -36,18 +36,17 @@ def explain(model: keras.Model) -> Table:
     d      bias      (2,)    2           sum of positions  as the bias gradient    its size
     10 parameters are trained, 0 are frozen.
     """
-    layers = {
-        id(variable): (layer, capture)
-        for layer, capture in captured_layers(model)
-        for variable in own_variables(layer)
-    }
+    layers: dict[int, list] = {}
+    for layer, capture in captured_layers(model):
+        for variable in own_variables(layer):
+            layers.setdefault(id(variable), []).append((layer, capture))
     rows = [_HEADER]
     for variable in model.trainable_variables:
-        if id(variable) in layers:
-            layer, capture = layers[id(variable)]
-            path, _, name = variable.path.removeprefix(f"{model.name}/").rpartition("/")
-            shape, size = str(tuple(variable.shape)), f"{_size([variable]):,}"
-            rows.append((path or layer.name, name, shape, size, *_method(layer, capture, name)))
+        path, _, name = variable.path.removeprefix(f"{model.name}/").rpartition("/")
+        shape, size = str(tuple(variable.shape)), f"{_size([variable]):,}"
+        using = layers.get(id(variable), [])
+        for method in dict.fromkeys(_method(*layer, name) for layer in using):
+            rows.append((path or using[0][0].name, name, shape, size, *method))
     return Table(rows, [_frozen_layers(model)])
 
 

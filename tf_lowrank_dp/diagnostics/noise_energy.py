@@ -119,13 +119,12 @@ def _started(optimizer: DPOptimizer, parameters: Sequence[Parameter]) -> Iterato
     if not isinstance(optimizer, CarrierOptimizer):
         yield
         return
-    known = dict(optimizer.initial_weights)
+    restore = optimizer.restore_point()
     optimizer.on_start(parameters)
     try:
         yield
     finally:
-        optimizer.initial_weights.clear()
-        optimizer.initial_weights.update(known)
+        restore()
 
 
 def _released_by_variable(space: PerVariableSpace, subspace, normal: Normal) -> list[int]:

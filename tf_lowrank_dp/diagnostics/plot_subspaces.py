@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -55,8 +56,9 @@ def plot_subspaces(history: SubspaceHistory, include: Sequence[str] | None = Non
             f"include={include!r}, among {list(history.stable_rank)}. Pass `monitor.history` after "
             "training, and correct `include`."
         )
-    figure = new_figure(16.0 if history.released else 11.0, 4.0)
-    ranks, residuals, *release = figure.subplots(1, 3 if history.released else 2)
+    is_private = any(math.isfinite(number) for number in history.released)
+    figure = new_figure(16.0 if is_private else 11.0, 4.0)
+    ranks, residuals, *release = figure.subplots(1, 3 if is_private else 2)
     for number, path in enumerate(paths):
         colour = f"C{number % 10}"
         ranks.plot(history.steps, history.stable_rank[path], color=colour, label=path)

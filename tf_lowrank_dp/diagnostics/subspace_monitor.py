@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -37,9 +38,10 @@ class SubspaceHistory:
         stable_rank: of the gradients (RGP, Figure 2).
         historical_residual: see `historical_projection_residual` (RGP, Equation 5).
         self_residual: see `self_projection_residual` (RGP, Equation 6).
-        released: number of coordinates that a step releases, see `ReleaseSummary`; empty where the
-            optimizer is not private.
-        noise: energy of the noise in a step's gradients over `(z C)^2`, see `ReleaseSummary`.
+        released: number of coordinates that a step releases, see `ReleaseSummary`; NaN where the
+            optimizer was not private.
+        noise: energy of the noise in a step's gradients over `(z C)^2`, see `ReleaseSummary`; NaN
+            where the optimizer was not private.
     """
 
     rank: int
@@ -47,7 +49,7 @@ class SubspaceHistory:
     stable_rank: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     historical_residual: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     self_residual: dict[str, list[float]] = dataclasses.field(default_factory=dict)
-    released: list[int] = dataclasses.field(default_factory=list)
+    released: list[float] = dataclasses.field(default_factory=list)
     noise: list[float] = dataclasses.field(default_factory=list)
 
 
@@ -116,12 +118,14 @@ class SubspaceMonitor(PeriodicCallback):
         """Records now; custom training loops call it after `set_model(model)`."""
         gradients = gradient_matrices(self.model, self._batch, self.include)
         weights = self._weights() if self._history_from == "updates" else {}
-        history = self.history
-        history.steps.append(self.step())
+        released = noise = math.nan
         if isinstance(getattr(self.model, "optimizer", None), DPOptimizer):
             summary = release_summary(self.model)
-            history.released.append(summary.released)
-            history.noise.append(summary.lifted)
+            released, noise = summary.released, summary.lifted
+        history = self.history
+        history.steps.append(self.step())
+        history.released.append(released)
+        history.noise.append(noise)
         for path, gradient in gradients.items():
             if self._history_from == "updates":
                 past = weights[path] - self._past.setdefault(path, weights[path])

@@ -93,9 +93,11 @@ class CarrierOptimizer(RankOptimizer):
     def restore_point(self):
         restore_others = super().restore_point()
         values = {index: (v, v.numpy()) for index, v in self.initial_weights.items()}
+        paths = dict(self._paths)
 
         def restore():
             restore_others()
+            self._paths = paths
             for variable, value in values.values():
                 variable.assign(value)
             self.initial_weights = {index: variable for index, (variable, _) in values.items()}

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, zero_absent
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.release.bases import leading_coefficients
-from tf_lowrank_dp.release.flat import FlatGradient, flat_rows
-from tf_lowrank_dp.release.held_basis import LEAST_RATIO, Anchor, formed
+from tf_lowrank_dp.release.flat import LEAST_RATIO, FlatGradient, PartOf, flat_rows
+from tf_lowrank_dp.release.held_basis import Anchor, formed
 from tf_lowrank_dp.release.space import Normal
 
 _DOUBLE_ROUNDOFF = 2.0**-53
@@ -83,9 +83,7 @@ class CoefficientBasis:
         largest = tf.reduce_max(tf.reduce_sum(tf.abs(coefficients.gram), axis=1))
         return cls([coefficients.values, tf.stack([c, f, largest]), list(map(tuple, anchors))])
 
-    def project(
-        self, gradients: Sequence[PerExampleGradient]
-    ) -> tuple[PerExampleGradient, FlatGradient]:
+    def project(self, gradients: Sequence[PerExampleGradient]) -> tuple[FlatGradient, FlatGradient]:
         """Embeddings `(b, k)` and residuals `(b, p)` of the group's gradients."""
         anchors = [_doubles(anchor) for anchor in self._anchors]
         held = [
@@ -96,7 +94,8 @@ class CoefficientBasis:
         products = tf.add_n([_inner_products(*pair) for pair in pairs])
         embedding = tf.matmul(products, self._coefficients, transpose_b=True)
         residual = _Residual(self, held, embedding)
-        return Materialized(tf.cast(embedding, tf.float32)), residual
+        squares = tf.cast(residual.squared_gradients(), tf.float32)
+        return PartOf(Materialized(tf.cast(embedding, tf.float32)), squares), residual
 
     def lift(self, embedding: tf.Tensor) -> tf.Tensor:
         """`B^T w`, `(p,)`, for `w (k,)`: one weighted sum of anchors."""
@@ -135,33 +134,33 @@ class _Residual(FlatGradient):
         self._basis, self._held, self._embedding = basis, list(held), embedding
 
     def squared_norms(self):
-        return tf.cast(tf.maximum(self._squared_gradients() - self._squared_embeddings(), 0.0), _F)
+        return tf.cast(
+            tf.maximum(self.squared_gradients() - self._squared_embeddings(), 0.0), tf.float32
+        )
 
     def squared_norm_bounds(self):
-        squares = self._squared_gradients()
+        squares = self.squared_gradients()
         guard = self._basis.guard(sum(_terms(held) for held in self._held))
         bounds = tf.maximum(squares - self._squared_embeddings(), 0.0) + guard * squares
-        return tf.cast(bounds * (1.0 + 4.0 * ROUNDOFF), _F)
+        return tf.cast(bounds * (1.0 + 4.0 * ROUNDOFF), tf.float32)
 
     def weighted_sum(self, weights):
         weights = tf.cast(weights, tf.float64)
         embedding = tf.reduce_sum(zero_absent(self._embedding, weights), axis=0)
         total = _weighted_sums(self._held, weights)
-        return tf.cast(total - self._basis.lift_double(embedding), _F)
+        return tf.cast(total - self._basis.lift_double(embedding), tf.float32)
 
     def materialize(self):
         values = tf.concat([flat_rows(formed(held)) for held in self._held], axis=1)
         inside = tf.map_fn(self._basis.lift_double, self._embedding)
-        return tf.cast(values - inside, _F)
+        return tf.cast(values - inside, tf.float32)
 
-    def _squared_gradients(self) -> tf.Tensor:
+    def squared_gradients(self) -> tf.Tensor:
+        """`|g_b|^2`, float64 `(b,)`."""
         return tf.add_n([_squared_norms(held) for held in self._held])
 
     def _squared_embeddings(self) -> tf.Tensor:
         return tf.reduce_sum(tf.square(self._embedding), axis=1)
-
-
-_F = tf.float32
 
 
 def is_cheaper(anchors: Sequence[Anchor], size: int) -> bool:

@@ -133,7 +133,7 @@ class PoissonSampler:
     @property
     def features(self):
         """The inputs `x` that are sampled from, nested arrays `(n, ...)`."""
-        return self._data["x"]
+        return self._data[batch_lib.X]
 
     @property
     def num_examples(self) -> int:

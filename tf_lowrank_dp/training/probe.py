@@ -22,6 +22,7 @@ from tf_lowrank_dp.per_example.backward import bookkeeping
 from tf_lowrank_dp.training.random_batch import random_batch
 
 _ROWS = 3
+_SENTENCES = ((1, 4), (5, 8))  # words
 _TOLERANCE = 1e-4
 # Of gradients, and the share of the whole gradient with which a variable's is at least compared.
 _GRADIENTS = {True: (0.05, 0.01), False: (0.2, 0.1)}  # all layers compute in float32, or not
@@ -47,12 +48,20 @@ def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True
             gradient of a variable would be wrong, or state is changed or created.
     """
     generator = np.random.default_rng(0)
-    first, other = (random_batch(model, element_spec, generator, _ROWS) for _ in range(2))
+    # Texts of the second batch are longer: padding to the longest of a batch couples examples.
+    first, other = (
+        random_batch(model, element_spec, generator, _ROWS, lengths) for lengths in _SENTENCES
+    )
     keep_first = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], 0), first, other)
     keep_last = tf.nest.map_structure(lambda a, b: tf.concat([b[:-1], a[-1:]], 0), first, other)
     alone = tf.nest.map_structure(lambda a: a[:1], first)
 
-    losses, changed, random, _ = _losses(model, forward, first)  # the loss builds itself here
+    try:
+        losses, changed, random, _ = _losses(model, forward, first)  # the loss builds itself here
+    except tf.errors.InvalidArgumentError as error:
+        if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
+            raise _reads_other_strings(model) from error
+        raise
     _check_state(model, changed)
     _check_shape(losses)
     for row, batch in ((0, keep_first), (-1, keep_last)):
@@ -88,6 +97,14 @@ def _losses(model, forward, batch):
     changed = [v for v in updated if id(v) not in seeds]
     random = bool(scope.state_mapping.keys() & seeds)
     return losses, changed, random, created
+
+
+def _reads_other_strings(model) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        "Expected strings of words, which are looked up: a model is tried on random ones before it "
+        f"trains. Received: '{model.name}', which fails on them. Decode images, numbers, dates and "
+        "the like before sampling, so that the model gets tensors of numbers."
+    )
 
 
 def _refuse_new_variable(model, next_creator, **arguments):

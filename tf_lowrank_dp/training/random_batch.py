@@ -7,37 +7,88 @@ import numpy as np
 import tensorflow as tf
 
 _UNKNOWN_SIZE = 8
-_WORDS_OF_A_SENTENCE = 8
 _DIGITS = [str(digit) for digit in range(10)]
 
 
-def random_batch(model: keras.Model, element_spec, generator: np.random.Generator, rows: int):
+def random_batch(
+    model: keras.Model,
+    element_spec,
+    generator: np.random.Generator,
+    rows: int,
+    sentence_lengths: tuple[int, int],
+):
     """Numbers in [0, 1), integers 0 and 1, and strings of words that the model knows.
 
-    Words come from the vocabularies of the model's lookup layers (those that it does not know would
-    all look the same to it), or are digits.  A model that splits texts gets sentences.
+    The words of an input come from the vocabulary of the lookup layer that reads it, as unknown
+    ones would all look the same to it; where that is not known, from those of all lookup layers, or
+    they are digits.  A `TextVectorization` that splits its input gets sentences.
 
     Args:
         model: that will read the strings.
         element_spec: nested `tf.TensorSpec`; unknown sizes are taken as 8.
         generator: of the random numbers.
         rows: number of examples.
+        sentence_lengths: lowest and highest number of words.
     """
-    layers = model._flatten_layers()
-    lookups = [layer for layer in layers if hasattr(layer, "get_vocabulary")]
-    words = [word for layer in lookups for word in layer.get_vocabulary() if word] or _DIGITS
-    splits = any(isinstance(layer, keras.layers.TextVectorization) for layer in lookups)
-    length = _WORDS_OF_A_SENTENCE if splits else 1
 
-    def random(spec):
+    def random(path, spec):
         shape = [rows, *(_UNKNOWN_SIZE if size is None else size for size in spec.shape[1:])]
         if spec.dtype == tf.string:
-            chosen = generator.choice([str(word) for word in words], [*shape, length])
-            return tf.strings.reduce_join(tf.constant(chosen), axis=-1, separator=" ")
+            readers = _readers(model, _input_name(model, path))
+            return _random_strings(readers, shape, generator, sentence_lengths)
         if spec.dtype.is_floating:
             values = generator.uniform(0.0, 1.0, shape)
         else:
             values = generator.integers(0, 2, shape)
         return tf.constant(values, spec.dtype)
 
-    return tf.nest.map_structure(random, element_spec)
+    values = [random(*leaf) for leaf in keras.tree.flatten_with_path(element_spec)]
+    return keras.tree.pack_sequence_as(element_spec, values)
+
+
+def _random_strings(readers, shape, generator, sentence_lengths) -> tf.Tensor:
+    def text() -> str:
+        reader = readers[generator.integers(len(readers))] if readers else None
+        words = [str(word) for word in reader.get_vocabulary() if word] if reader else _DIGITS
+        low, high = sentence_lengths if _splits(reader) else (1, 1)
+        return " ".join(generator.choice(words, generator.integers(low, high + 1)))
+
+    texts = [text() for _ in range(int(np.prod(shape)))]
+    return tf.reshape(tf.constant(texts), shape)
+
+
+def _splits(reader) -> bool:
+    return isinstance(reader, keras.layers.TextVectorization) and reader._split is not None
+
+
+def _input_name(model: keras.Model, path: tuple) -> str | None:
+    """The name of the model's input at a path such as `("x", "words")` or `("x", 0)`."""
+    inputs = getattr(model, "inputs", None) or []
+    key = path[1] if len(path) > 1 else 0
+    if isinstance(key, int):
+        return inputs[key].name if key < len(inputs) else None
+    return key
+
+
+def _readers(model: keras.Model, name: str | None) -> list[keras.layers.Layer]:
+    """The lookup layers that read an input, all of the model where it is not known which do."""
+    layers = model._flatten_layers()
+    inside = {
+        id(child)
+        for layer in layers
+        if isinstance(layer, keras.layers.TextVectorization)
+        for child in layer._flatten_layers(include_self=False)
+    }
+    lookups = [
+        layer
+        for layer in layers
+        if isinstance(layer, (keras.layers.StringLookup, keras.layers.TextVectorization))
+        and id(layer) not in inside
+    ]
+    reading = [
+        layer
+        for layer in lookups
+        for node in layer._inbound_nodes
+        if any(tensor._keras_history.operation.name == name for tensor in node.input_tensors)
+    ]
+    return reading or lookups
