@@ -63,7 +63,7 @@ def _methods() -> dict[str, Method]:
     for rank, paper in ((2, 85.4), (4, 87.9), (8, 88.3)):
         found[f"rgp-{rank}"] = Method("RGPOptimizer", {"rank": rank}, True, paper)
     found["rgp-8-history"] = Method("RGPOptimizer", {"rank": 8, "warmup_steps": 4}, True)
-    # Of the row of sparsity 0.5 the copy of the paper that was used has 89.4 and 90.4, not for which
+    # Of the row of sparsity 0.5 the copy of the paper that was used has 89.4 and 90.4, without the
     # ranks.
     for rank, paper in ((2, 88.3), (4, 89.6), (8, 89.9)):
         for sparsity in (0.3, 0.5):
