@@ -69,7 +69,7 @@ def test_explain_tells_how_tables_and_adapters_are_differentiated():
     tied = L.ReversibleEmbedding(11, 4)
     inputs = keras.Input((6,), dtype="int32")
     text = tfdp.explain(keras.Model(inputs, tied(tied(inputs), reverse=True)))
-    assert "rows looked up and outer product" in text
+    assert "rows looked up, outer product where reversed" in text
     model = keras.Sequential([keras.Input((5,)), adapted(L.Dense(4), 5)])
     assert "no kernel gradient" in tfdp.explain(model)
 
