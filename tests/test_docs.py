@@ -52,7 +52,7 @@ def test_the_commands_of_the_readme():
 def test_ci_runs_the_commands_of_the_readme():
     lines = [line.strip() for line in CI.splitlines()]
     assert 'pip install --quiet -e ".[test]"' in lines
-    assert {"pytest", "ruff check .", "python examples/quickstart.py --smoke"} <= set(lines)
+    assert {"pytest", "ruff check ."} <= set(lines)  # tests/examples runs the quickstart
     assert (ROOT / ".ci" / "run").stat().st_mode & stat.S_IXUSR
 
 
