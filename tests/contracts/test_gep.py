@@ -250,3 +250,54 @@ def test_ordinary_training_steps_are_refused():
     model.compile(gep_optimizer(**NOISY), loss="mse", jit_compile=False)
     with pytest.raises(tfdp.NotPrivateError):
         model.fit(np.zeros((4, 8, 8, 1)), np.zeros((4, 3)), verbose=0)
+
+
+def test_other_kinds_of_layers_see_the_plain_gradient_without_clips_and_noise():
+    """Tables, recurrences and attention, and features that are nested."""
+    generator = np.random.default_rng(0)
+
+    def features(size):
+        ids = generator.integers(0, 11, (size, 4)).astype(np.int32)
+        return {"ids": ids, "age": generator.normal(size=(size, 1)).astype(np.float32)}
+
+    def text_model():
+        keras.utils.set_random_seed(0)
+        ids, age = keras.Input((4,), dtype="int32", name="ids"), keras.Input((1,), name="age")
+        x = keras.layers.Embedding(11, 6, name="table")(ids)
+        x = keras.layers.MultiHeadAttention(2, 3, name="attention")(x, x)
+        x = keras.layers.LayerNormalization(name="norm")(keras.layers.LSTM(5, name="lstm")(x))
+        x = keras.layers.Concatenate()([x, age])
+        return keras.Model({"ids": ids, "age": age}, keras.layers.Dense(CLASSES, name="head")(x))
+
+    x, (_, y), public = features(ROWS), images(ROWS), features(PUBLIC)
+    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True)
+    ordinary, own = text_model(), tfdp.make_private(text_model())
+    optimizer = gep_optimizer(public_data=public, public_labels="random", **FREE)
+    for model, chosen in ((ordinary, "sgd"), (own, optimizer)):
+        model.compile(chosen, loss=loss(), jit_compile=False)
+    ordinary.fit(batches, epochs=2, verbose=0, shuffle=False)
+    own.fit(batches, epochs=2, verbose=0, sampling="shuffle")
+    assert_close(ordinary, own, 1e-3)
+
+
+def test_a_fit_with_epsilon_and_delta_spends_what_was_asked_for():
+    budget = {"epsilon": 5.0, "delta": DELTA, "accountant": "rdp", "noise_multiplier": None}
+    model = compiled(gep_optimizer(**budget, embedding_clip=0.7, residual_clip=0.4))
+    fit(model, epochs=2)
+    assert 4.9 < tfdp.privacy_spent(model, DELTA) <= 5.0
+
+
+def test_defaults_are_those_that_the_documents_state():
+    config = tfdp.GEPOptimizer("sgd", noise_multiplier=1.0).get_config()
+    stated = {
+        "num_bases": 1000,
+        "num_groups": None,
+        "groups": None,
+        "power_iterations": 1,
+        "embedding_clip": 5.0,
+        "residual_clip": 2.0,
+        "refresh_every": 1,
+        "residual": True,
+        "num_classes": None,
+    }
+    assert {name: config[name] for name in stated} == stated
