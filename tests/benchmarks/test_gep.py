@@ -21,10 +21,11 @@ def table(capsys):
 
 
 def test_accuracies_are_tabled_recorded_and_not_measured_again(tmp_path, monkeypatch, capsys):
-    images = split((28, 28, 1), 10)
+    images = split((784,), 10)
     data = gep_accuracy.Data(images, images, images, images[0])
     monkeypatch.setattr(gep_accuracy, "load_data", lambda args: data)
     monkeypatch.setattr(gep_accuracy, "METHODS", ("dpsgd", "gep"))
+    monkeypatch.setattr(gep_accuracy, "MODEL_OF", {"mnist": "mlp"})
     monkeypatch.setattr(gep_accuracy, "noise_multiplier", lambda *_, **__: 2.0)
     arguments = ["table1", "--public-images", "none", "--json", str(tmp_path / "gep.json")]
     arguments += ["--epsilons", "5", "--learning-rates", "0.1", "--seeds", "0", "--steps", "2"]
@@ -63,6 +64,7 @@ def test_linear_classifiers_are_tabled(monkeypatch, capsys):
     features = split((8,), 2)
     data = gep_sst2.Data(features, features[0], features, features)
     monkeypatch.setattr(gep_sst2, "load", lambda args: data)
+    monkeypatch.setattr(gep_sst2, "noise_multiplier", lambda *_, **__: 2.0)
     arguments = ["--epsilons", "1", "--learning-rates", "0.1", "--seeds", "0"]
     gep_sst2.main([*arguments, "--steps", "2", "--batch-size", "16"])
     rows = table(capsys)
