@@ -52,7 +52,11 @@ def test_the_commands_of_the_readme():
 def test_ci_runs_the_commands_of_the_readme():
     lines = [line.strip() for line in CI.splitlines()]
     assert 'pip install --quiet -e ".[test]"' in lines
-    assert {"pytest", "ruff check ."} <= set(lines)  # tests/examples runs the quickstart
+    assert {"pytest", "ruff check ."} <= set(lines)
+    # pytest runs the quickstart as well.
+    test = (ROOT / "tests" / "examples" / "test_quickstart.py").read_text(encoding="utf-8")
+    assert '[sys.executable, "examples/quickstart.py", *arguments]' in test
+    assert 'run("--smoke"' in test
     assert (ROOT / ".ci" / "run").stat().st_mode & stat.S_IXUSR
 
 

@@ -10,10 +10,10 @@ from benchmarks import gep_accuracy, gep_cost, gep_sst2
 EXAMPLES = 64
 
 
-def split(shape, classes, size=EXAMPLES):
+def split(num_features, classes):
     generator = np.random.default_rng(0)
-    x = generator.random((size, *shape), dtype="float32")
-    return x, generator.integers(0, classes, size).astype("int32")
+    x = generator.random((EXAMPLES, num_features), dtype="float32")
+    return x, generator.integers(0, classes, EXAMPLES).astype("int32")
 
 
 def table(capsys):
@@ -21,7 +21,7 @@ def table(capsys):
 
 
 def test_accuracies_are_tabled_recorded_and_not_measured_again(tmp_path, monkeypatch, capsys):
-    images = split((784,), 10)
+    images = split(784, 10)
     data = gep_accuracy.Data(images, images, images, images[0])
     monkeypatch.setattr(gep_accuracy, "load_data", lambda args: data)
     monkeypatch.setattr(gep_accuracy, "METHODS", ("dpsgd", "gep"))
@@ -61,7 +61,7 @@ def test_each_experiment_varies_one_thing(experiment):
 
 
 def test_linear_classifiers_are_tabled(monkeypatch, capsys):
-    features = split((8,), 2)
+    features = split(8, 2)
     data = gep_sst2.Data(features, features[0], features, features)
     monkeypatch.setattr(gep_sst2, "load", lambda args: data)
     monkeypatch.setattr(gep_sst2, "noise_multiplier", lambda *_, **__: 2.0)
