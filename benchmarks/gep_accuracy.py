@@ -38,7 +38,7 @@ from benchmarks.records import Records
 HELD_OUT = 2000
 """Test images that choose the learning rate, or serve as public data; the others are reported."""
 
-MODEL_OF = {"mnist": "mnist_cnn", "cifar10": "resnet20"}
+MODEL_OF = {"mnist": "gep_cnn", "cifar10": "resnet20"}
 METHODS = ("dpsgd", "b-gep", "gep")
 
 # Accuracies of Table 1 of the paper, by data, method and epsilon.
@@ -146,7 +146,7 @@ def build_optimizer(
     )
     privacy = {"noise_multiplier": multiplier, "delta": args.delta}
     if case.method == "dpsgd":
-        return tfdp.DPSGDOptimizer(inner, l2_norm_clip=1.0, **privacy)
+        return tfdp.DPSGDOptimizer(inner, l2_norm_clip=args.clip, **privacy)
     x, labels = data.public(case)
     return tfdp.GEPOptimizer(
         inner,
@@ -154,7 +154,7 @@ def build_optimizer(
         public_labels=labels,
         num_classes=CLASSES,
         num_bases=case.num_bases,
-        embedding_clip=1.0,
+        embedding_clip=args.clip,
         residual_clip=args.residual_clip,
         residual=case.method == "gep",
         refresh_every=args.refresh_every,
@@ -203,7 +203,7 @@ def train(
 
 def settings(args: argparse.Namespace, case: Case, rate: float, seed: int) -> dict[str, Any]:
     """Returns what makes a difference to a run."""
-    names = ("dataset", "delta", "batch_size", "steps", "refresh_every", "residual_clip")
+    names = ("dataset", "delta", "batch_size", "steps", "clip", "refresh_every", "residual_clip")
     common = {name: getattr(args, name) for name in names}
     if case.method == "dpsgd":
         del common["refresh_every"]
@@ -272,6 +272,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=2000)
     parser.add_argument("--microbatch-size", type=int, default=1000)
     parser.add_argument("--refresh-every", type=int, default=4)
+    parser.add_argument("--clip", type=float, default=1.0, help="of DP-SGD, and S1 of GEP")
     parser.add_argument("--residual-clip", type=float, default=0.6)
     parser.add_argument("--every", type=int, default=50, help="steps between points of figures")
     parser.add_argument("--figure", type=Path, default=Path("gep.png"))

@@ -291,6 +291,23 @@ def mnist_cnn(num_examples: int = 512) -> Workload:
     return _images(model, num_examples)
 
 
+def gep_cnn(num_examples: int = 512) -> Workload:
+    """Two convolutions with max-pooling and one dense layer, as GEP's paper describes its model."""
+    model = keras.Sequential(
+        [
+            keras.Input((28, 28, 1)),
+            kl.Conv2D(16, 8, strides=2, padding="same", activation="tanh"),
+            kl.MaxPooling2D(2, strides=1),
+            kl.Conv2D(32, 4, strides=2, padding="valid", activation="tanh"),
+            kl.MaxPooling2D(2, strides=1),
+            kl.Flatten(),
+            kl.Dense(CLASSES),
+        ],
+        name="gep_cnn",
+    )
+    return _images(model, num_examples)
+
+
 MODELS: dict[str, Callable[..., Workload]] = {
     "transformer": transformer,
     "bert_small": bert_small,
@@ -299,6 +316,7 @@ MODELS: dict[str, Callable[..., Workload]] = {
     "mlp": mlp,
     "cnn": cnn,
     "mnist_cnn": mnist_cnn,
+    "gep_cnn": gep_cnn,
     "resnet18": resnet18_groupnorm,
     "vgg16": vgg16,
     "convnext_tiny": convnext_tiny,

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests import oracle
 from tf_lowrank_dp.layers.parameters import describe_parameters
@@ -80,6 +82,32 @@ def test_a_logical_batch_takes_one_noise_draw_and_one_step_whatever_the_microbat
     assert noise.draws.numpy() == 1.0 and engine.steps.numpy() == 1
     for tensor, clipped in zip(released, expected_sums(model, ROWS, np.ones(ROWS)), strict=True):
         np.testing.assert_allclose(tensor, (clipped + 2.0 * CLIP) / EXPECTED, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("static", [True, False])
+@given(rows=st.integers(1, 40), limit=st.integers(1, 12))
+@settings(max_examples=6, deadline=None)
+def test_microbatches_are_as_few_and_as_equal_as_can_be(model, static, rows, limit):
+    presences = []
+
+    def record(batch, presence, *_):
+        tf.numpy_function(lambda p: presences.append(p), [presence], [])
+
+    engine = engine_of(model, limit, 0.0)
+    losses = losses_of(model)
+    signature = tf.nest.map_structure(
+        lambda t: tf.TensorSpec([rows if static else None, *t.shape[1:]]),
+        (batch_of(rows), tf.ones([rows])),
+    )
+    step = tf.function(
+        lambda b, p: engine(lambda part: (losses(part), ()), b, p, record),
+        input_signature=signature,
+        autograph=False,
+    )
+    step(batch_of(rows), tf.ones([rows]))
+    count = -(-rows // limit)
+    assert [len(p) for p in presences] == [-(-rows // count)] * count
+    assert sum(p.sum() for p in presences) == rows
 
 
 @pytest.mark.parametrize("microbatch_size", [None, 2])

@@ -78,10 +78,12 @@ class PrivateGradients:
         return self.space.lift(means, subspace)
 
     def _clipped_sums(self, forward, batch, presence, subspace, on_outputs):
-        size = self.microbatch_size
-        if size is None or (presence.shape[0] is not None and presence.shape[0] <= size):
+        rows = presence.shape[0]
+        if self.microbatch_size is None or (rows is not None and rows <= self.microbatch_size):
             return self._part(forward, batch, presence, subspace, on_outputs)
-        count = -(-tf.shape(presence)[0] // size)
+        rows = tf.shape(presence)[0] if rows is None else rows
+        count = -(-rows // self.microbatch_size)
+        size = -(-rows // count)  # equal parts: a row more than fits would fill a part with padding
         parts = tf.nest.map_structure(lambda t: _split(t, count, size), (batch, presence))
         shapes = self.space.shapes
 
@@ -109,11 +111,11 @@ def _with_a_row(tensor: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(filled, [None, *tensor.shape[1:]])
 
 
-def _split(tensor: tf.Tensor, count: tf.Tensor, size: int) -> tf.Tensor:
+def _split(tensor: tf.Tensor, count: int | tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
     """`(b, ...)` as `(count, size, ...)`, filled up with absent rows."""
     shape = tf.concat([[count, size], tf.shape(tensor)[1:]], 0)
     parts = tf.reshape(_filled(tensor, count * size), shape)
-    return tf.ensure_shape(parts, [None, size, *tensor.shape[1:]])
+    return tf.ensure_shape(parts, [None, tf.get_static_value(size), *tensor.shape[1:]])
 
 
 def _filled(tensor: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
