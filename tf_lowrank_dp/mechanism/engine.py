@@ -25,7 +25,8 @@ class PrivateGradients:
         noise: the generator of the noise.
         expected_batch_size: public constant by which the noisy sum is divided, whatever was drawn.
         gradient_method: a key of `METHODS`.
-        microbatch_size: largest number of examples differentiated at once; None for all.
+        microbatch_size: largest number of examples differentiated at once, in as few and as equal
+            parts as that takes; None for all.
         steps: `tf.Variable` int64 that counts the releases.
     """
 

@@ -71,8 +71,9 @@ def make_private(
 
     Args:
         model: a built Keras model.
-        microbatch_size: largest number of examples differentiated at once: bounds memory and
-            changes no result but rounding.  None for the whole batch.
+        microbatch_size: largest number of examples differentiated at once; more are divided into
+            equal parts.  Bounds memory and changes no result but rounding.  None for the whole
+            batch.
         ledger_path: a local file for the ledger, in a folder that exists; what it holds is added
             to the model's ledger.  One training at a time can use it.
 
