@@ -273,7 +273,7 @@ def cnn(num_examples: int = 512) -> Workload:
     return _images(model, num_examples)
 
 
-def mnist_cnn(num_examples: int = 512) -> Workload:
+def mnist_cnn(num_examples: int = 512, hidden: tuple[int, ...] = (32,)) -> Workload:
     """Small network of the DP-SGD tutorials, with tanh, which keeps gradient norms bounded."""
     model = keras.Sequential(
         [
@@ -283,29 +283,16 @@ def mnist_cnn(num_examples: int = 512) -> Workload:
             kl.Conv2D(32, 4, strides=2, padding="valid", activation="tanh"),
             kl.MaxPooling2D(2, strides=1),
             kl.Flatten(),
-            kl.Dense(32, activation="tanh"),
+            *[kl.Dense(units, activation="tanh") for units in hidden],
             kl.Dense(CLASSES),
         ],
-        name="mnist_cnn",
     )
     return _images(model, num_examples)
 
 
 def gep_cnn(num_examples: int = 512) -> Workload:
     """Two convolutions with max-pooling and one dense layer, as GEP's paper describes its model."""
-    model = keras.Sequential(
-        [
-            keras.Input((28, 28, 1)),
-            kl.Conv2D(16, 8, strides=2, padding="same", activation="tanh"),
-            kl.MaxPooling2D(2, strides=1),
-            kl.Conv2D(32, 4, strides=2, padding="valid", activation="tanh"),
-            kl.MaxPooling2D(2, strides=1),
-            kl.Flatten(),
-            kl.Dense(CLASSES),
-        ],
-        name="gep_cnn",
-    )
-    return _images(model, num_examples)
+    return mnist_cnn(num_examples, hidden=())
 
 
 MODELS: dict[str, Callable[..., Workload]] = {

@@ -83,8 +83,7 @@ class PrivateGradients:
         if self.microbatch_size is None or (rows is not None and rows <= self.microbatch_size):
             return self._part(forward, batch, presence, subspace, on_outputs)
         rows = tf.shape(presence)[0] if rows is None else rows
-        count = -(-rows // self.microbatch_size)
-        size = -(-rows // count)  # equal parts: a row more than fits would fill a part with padding
+        count, size = equal_parts(rows, self.microbatch_size)
         parts = tf.nest.map_structure(lambda t: _split(t, count, size), (batch, presence))
         shapes = self.space.shapes
 
@@ -104,6 +103,24 @@ class PrivateGradients:
         on_outputs(batch, presence, backward.losses, backward.outputs)
         blocks = self.space.project(backward.gradients, subspace)
         return self.mechanism.clipped_sums(blocks, presence)
+
+
+def equal_parts(rows: int | tf.Tensor, most: int) -> tuple[int | tf.Tensor, int | tf.Tensor]:
+    """Number and size of the microbatches of a batch: as few as can be, and no larger than needed.
+
+    Parts of `most` rows each would compute padding: 513 rows at 500 would take 1,000.
+
+    Args:
+        rows: number of rows of the batch, at least 1.
+        most: largest number of rows of a part.
+
+    Example:
+
+    >>> equal_parts(513, 500)
+    (2, 257)
+    """
+    count = -(-rows // most)
+    return count, -(-rows // count)
 
 
 def _with_a_row(tensor: tf.Tensor) -> tf.Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp.mechanism.engine import equal_parts
 from tf_lowrank_dp.per_example.backward import bookkeeping
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 
@@ -51,8 +52,8 @@ def public_gradients(
             )
 
         batch = {"x": features, "y": labels}
-        count = -(-size // (microbatch_size or _AT_ONCE))
-        return part(batch) if count == 1 else _in_parts(part, batch, size, -(-size // count))
+        count, rows = equal_parts(size, microbatch_size or _AT_ONCE)
+        return part(batch) if count == 1 else _in_parts(part, batch, size, rows)
 
     return gradients
 
