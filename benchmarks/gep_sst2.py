@@ -46,6 +46,8 @@ def load(args: argparse.Namespace) -> Data:
     encoder = load_encoder(weights_dir(args.weights))
     splits = [frozen_features(encoder, 0, split) for split in load_data(args).parts(args)]
     (x, y), (held_out, labels), (x_validation, y_validation) = map(_means, splits)
+    new = without_rows_of(held_out, x)
+    held_out, labels = held_out[new], labels[new]
     mean, deviation = held_out[:PUBLIC].mean(0), held_out[:PUBLIC].std(0)
     x, held_out, x_validation = ((a - mean) / deviation for a in (x, held_out, x_validation))
     test = held_out[PUBLIC:], labels[PUBLIC:]
@@ -55,6 +57,12 @@ def load(args: argparse.Namespace) -> Data:
 def _means(split: Features) -> tuple[np.ndarray, np.ndarray]:
     mask = split.inputs["padding_mask"][..., None]
     return (split.inputs["features"] * mask).sum(1) / mask.sum(1), split.labels
+
+
+def without_rows_of(held_out: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """A mask of what is not in `train`: SST-2 repeats phrases, and none may be public as well."""
+    known = {row.tobytes() for row in train}
+    return np.array([row.tobytes() not in known for row in held_out])
 
 
 def build_optimizer(method: str, multiplier: float, rate: float, args, public, bases: int):

@@ -37,6 +37,8 @@ def test_accuracies_are_tabled_recorded_and_not_measured_again(tmp_path, monkeyp
     runs = json.loads((tmp_path / "gep.json").read_text())["runs"]
     assert runs[0]["epsilon"] == runs[1]["epsilon"] > 0
     assert all(0 < run["anchor_residual"]["projection_error"] < 1 for run in runs[1:])
+    missed = [row.split(" | ")[-2] for row in rows[2:]]
+    assert missed == ["", f"{runs[1]['anchor_residual']['projection_error']:.2f}"]
 
     monkeypatch.setattr(gep_accuracy, "train", None)
     gep_accuracy.main(arguments)
@@ -70,6 +72,11 @@ def test_linear_classifiers_are_tabled(monkeypatch, capsys):
     rows = table(capsys)
     methods = [row.split(" | ")[0] for row in rows[2:]]
     assert methods == ["| np", "| dpsgd", "| b-gep", "| gep"]
+
+
+def test_no_phrase_is_public_and_private():
+    train, held_out = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[3.0, 4.0], [1.0, 4.0]])
+    assert gep_sst2.without_rows_of(held_out, train).tolist() == [False, True]
 
 
 def test_the_parts_of_a_step_and_the_reference_of_its_memory_run():
