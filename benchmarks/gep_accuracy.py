@@ -229,7 +229,7 @@ def best_learning_rate(
 def table(dataset: str, rows: list[tuple[Case, float, list[dict[str, Any]]]]) -> str:
     """Returns a Markdown table of cases, learning rates and records.
 
-    "Missed" is the mean projection error `sqrt(sum |r|^2 / sum |g|^2)` at the end (Figure 4).
+    "Missed" is the mean projection error `|sum r| / |sum g|` at the end (Figure 4).
     """
     lines = [
         "| method | epsilon | public data | labels | examples | bases | learning rate "

@@ -20,7 +20,15 @@ import numpy as np
 import tf_lowrank_dp as tfdp
 from benchmarks.gep_accuracy import noise_multiplier
 from benchmarks.records import Records
-from benchmarks.sst2 import Features, frozen_features, load_data, load_encoder, weights_dir
+from benchmarks.sst2 import (
+    Features,
+    Split,
+    frozen_features,
+    load_data,
+    load_encoder,
+    truncated,
+    weights_dir,
+)
 
 PUBLIC = 500
 # Accuracies of Table 3 of the paper, on CIFAR-10, by method and epsilon.
@@ -44,10 +52,11 @@ class Data(NamedTuple):
 def load(args: argparse.Namespace) -> Data:
     """Returns the mean token vectors of all splits."""
     encoder = load_encoder(weights_dir(args.weights))
-    splits = [frozen_features(encoder, 0, split) for split in load_data(args).parts(args)]
-    (x, y), (held_out, labels), (x_validation, y_validation) = map(_means, splits)
-    new = without_rows_of(held_out, x)
-    held_out, labels = held_out[new], labels[new]
+    train, held_out, validation = load_data(args).parts(args)
+    splits = train, without(held_out, train), validation
+    (x, y), (held_out, labels), (x_validation, y_validation) = (
+        _means(frozen_features(encoder, 0, split)) for split in splits
+    )
     mean, deviation = held_out[:PUBLIC].mean(0), held_out[:PUBLIC].std(0)
     x, held_out, x_validation = ((a - mean) / deviation for a in (x, held_out, x_validation))
     test = held_out[PUBLIC:], labels[PUBLIC:]
@@ -59,10 +68,12 @@ def _means(split: Features) -> tuple[np.ndarray, np.ndarray]:
     return (split.inputs["features"] * mask).sum(1) / mask.sum(1), split.labels
 
 
-def without_rows_of(held_out: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """A mask of what is not in `train`: SST-2 repeats phrases, and none may be public as well."""
-    known = {row.tobytes() for row in train}
-    return np.array([row.tobytes() not in known for row in held_out])
+def without(held_out: Split, train: Split) -> Split:
+    """Drops phrases that are trained on: SST-2 repeats some, and none may be public as well."""
+    known = {row.tobytes() for row in train.tokens}
+    cut = truncated(held_out.tokens, train.tokens.shape[1])
+    new = np.array([row.tobytes() not in known for row in cut])
+    return Split(held_out.tokens[new], held_out.labels[new])
 
 
 def build_optimizer(method: str, multiplier: float, rate: float, args, public, bases: int):

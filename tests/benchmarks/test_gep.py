@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import gep_accuracy, gep_cost, gep_sst2
+from benchmarks.sst2 import Split
 
 EXAMPLES = 64
 
@@ -75,8 +76,10 @@ def test_linear_classifiers_are_tabled(monkeypatch, capsys):
 
 
 def test_no_phrase_is_public_and_private():
-    train, held_out = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[3.0, 4.0], [1.0, 4.0]])
-    assert gep_sst2.without_rows_of(held_out, train).tolist() == [False, True]
+    train = Split(np.array([[1, 5, 2, 0], [1, 6, 7, 2]]), np.array([0, 1]))
+    phrases = [[1, 5, 2, 0, 0, 0], [1, 5, 6, 2, 0, 0], [1, 6, 7, 8, 9, 2]]  # the last one: cut
+    found = gep_sst2.without(Split(np.array(phrases), np.array([0, 1, 1])), train)
+    assert found.tokens.tolist() == [phrases[1]] and found.labels.tolist() == [1]
 
 
 def test_the_parts_of_a_step_and_the_reference_of_its_memory_run():
