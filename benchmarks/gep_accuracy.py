@@ -243,7 +243,9 @@ def table(dataset: str, rows: list[tuple[Case, float, list[dict[str, Any]]]]) ->
         in_paper = case == Case(case.method, case.epsilon)
         paper = PAPER[dataset][case.method].get(case.epsilon, "") if in_paper else ""
         cells = [case.method, f"{case.epsilon:g}", *public, f"{rate:g}", f"{np.mean(values):.2f}"]
-        missed = [r["anchor_residual"]["projection_error"] for r in records if public[0]]
+        missed = [
+            r["anchor_residual"]["projection_error"] for r in records if "anchor_residual" in r
+        ]
         cells += [f"{min(values):.2f} to {max(values):.2f}", len(values)]
         cells += [f"{np.mean(missed):.2f}" if missed else "", paper]
         lines.append(f"| {' | '.join(map(str, cells))} |")
