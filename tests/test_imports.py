@@ -19,13 +19,14 @@ MAX_LINES = 300
 
 # What each part may import, besides itself. Read from left to right it is the pipeline.
 BASE = {"errors", "_validate"}
-ALGEBRA = {"per_example"}
+ALGEBRA = {"per_example", "tracing"}
 ALLOWED = {
     "errors": set(),
     "_validate": set(),
     "_figure": set(),
     "accounting": BASE,
     "sampling": BASE | {"accounting"},
+    "tracing": BASE,
     "per_example": BASE,
     "layers": BASE | ALGEBRA,
     # The folder per_example has two parts: layers make gradients, backward passes run layers.

@@ -10,8 +10,8 @@ import tf_lowrank_dp as tfdp
 from tests.hostile.models import MODELS, TOKENS
 from tests.hostile.records import RECORDS
 from tf_lowrank_dp.accounting import Sampling
-from tf_lowrank_dp.mechanism import noise
 from tf_lowrank_dp.release.space import ReleaseSpace
+from tf_lowrank_dp.tracing import secret_stream
 from tf_lowrank_dp.training.run import start_run
 
 DIRECTIONS, PUBLIC = 3, 6
@@ -78,7 +78,7 @@ class Harness:
 
     def __init__(self, configuration, noise_multiplier=0.0):
         make, self.kind, loss = MODELS[configuration.model]
-        before = set(noise._GENERATORS)
+        before = set(secret_stream._STREAMS)
         keras.utils.set_random_seed(1)
         keras.config.set_dtype_policy(configuration.policy)
         try:
@@ -92,7 +92,7 @@ class Harness:
         model.compile(optimizer, loss=loss, jit_compile=configuration.jit_compile)
         sampling = Sampling.poisson(batch_size=RECORDS, num_examples=100)
         self.run = start_run(model, sampling, steps=10)
-        self.generators = sorted(set(noise._GENERATORS) - before, key=id)
+        self.generators = sorted(set(secret_stream._STREAMS) - before, key=id)
         self.mechanism = dataclasses.replace(
             self.run.engine.mechanism, noise_multiplier=noise_multiplier
         )

@@ -7,7 +7,7 @@ one by one, runs the tests named, and writes `docs/mutations.md`.
 import dataclasses
 
 RULES = {
-    0: "Noise is fresh: no draw is repeated, not in a fork either (the wall)",
+    0: "Noise and masks are fresh: no draw is repeated, not in a fork either (the wall)",
     1: "The sampler and the accountant are one object",
     2: "One logical Poisson draw, then split it",
     3: "Divide by the expected batch size",
@@ -61,13 +61,14 @@ INCLUSION = (
     "test_every_example_counts_once_or_not_at_all_with_the_rate_that_is_accounted"
 )
 DISTRIBUTION, CLIPPING = "sampling/test_poisson_distribution.py", "mechanism/test_clipping.py"
+DRAWS = "tracing/test_random_ops.py"
 ENGINE, REFUSALS = "mechanism/test_engine.py", "training/test_refusals.py"
 DRAW = "yield self._gather(poisson_draw(generator, self._num_examples, self.sampling_rate))"
 ADD_NOISE = "[tensor + deviation * next(normals) for tensor in block]"
 
 MUTATIONS = [
     mutation(
-        0, "noise is reused: every step draws under the same counter", "mechanism/noise.py",
+        0, "noise is reused: every step draws under the same counter", "tracing/secret_stream.py",
         "tf.constant(1, tf.uint64)", "tf.constant(0, tf.uint64)",
         "mechanism/test_noise.py::test_every_step_of_a_graph_draws_anew",
         "hostile/test_wall.py::test_consecutive_steps_have_other_noise",
@@ -78,7 +79,23 @@ MUTATIONS = [
         "mechanism/test_noise.py::test_noise_of_variables_and_of_steps_is_independent", WALL,
     ),
     mutation(
-        0, "a forked process keeps the key", "mechanism/noise.py",
+        0, "masks follow the seeds of the layers", "mechanism/engine.py",
+        "with random_numbers_from(self.masks):", "if True:",
+        f"{DRAWS}::test_masks_do_not_follow_from_any_seed_that_can_be_read",
+    ),
+    mutation(
+        0, "the seeds of the layers count the rows drawn", "per_example/backward.py",
+        "as recorder, seeds_kept():", "as recorder:",
+        f"{DRAWS}::test_no_state_that_is_saved_tells_how_many_rows_were_drawn",
+    ),
+    mutation(
+        8, "sizes of the batch are not compared", "training/probe.py",
+        "for batch in (alone, longer):", "for batch in ():",
+        "training/test_probe.py::test_a_loss_that_knows_the_size_of_its_batch_is_refused_with_random_"
+        "layers_too",
+    ),
+    mutation(
+        0, "a forked process keeps the key", "tracing/secret_stream.py",
         "os.register_at_fork(after_in_child=_rekey_all)", "pass",
         "mechanism/test_fork.py::test_a_forked_process_takes_a_key_of_its_own",
     ),
@@ -108,8 +125,8 @@ MUTATIONS = [
     ),
     mutation(
         2, "every microbatch is a release with noise of its own", "mechanism/engine.py",
-        "return self.mechanism.clipped_sums(blocks, presence)",
-        "return self.mechanism.release("
+        "sums = self.mechanism.clipped_sums(blocks, presence)",
+        "sums = self.mechanism.release("
         "self.mechanism.clipped_sums(blocks, presence), self.noise)",
         f"{ENGINE}::test_a_logical_batch_takes_one_noise_draw_and_one_step_whatever_the_microbatch"
         "_size",

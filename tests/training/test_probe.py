@@ -176,3 +176,30 @@ def test_a_custom_loop_is_probed_before_its_first_release():
         with pytest.raises(tfdp.UnsupportedModelError, match="add up to the ordinary gradient"):
             gradients(next(iter(sampler)))
     assert tfdp.privacy_spent(model) == 0.0
+
+
+RANDOM_LAYERS = {
+    "dropout": lambda: L.Dropout(0.5),
+    "noise": lambda: L.GaussianNoise(1.0),
+    "spatial dropout": lambda: L.SpatialDropout1D(0.3),
+    "tf.random": lambda: L.Lambda(lambda x: x + tf.random.normal(tf.shape(x))),
+}
+
+
+@pytest.mark.parametrize("random", RANDOM_LAYERS)
+def test_a_loss_that_knows_the_size_of_its_batch_is_refused_with_random_layers_too(random):
+    def loss(y, y_pred):
+        return ops.mean(ops.square(y - y_pred), (1, 2)) / ops.cast(ops.shape(y)[0], "float32")
+
+    def compiled(loss):
+        x = keras.Input((LENGTH, WIDTH))
+        model = tfdp.make_private(keras.Model(x, RANDOM_LAYERS[random]()(L.Dense(WIDTH)(x))))
+        model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0), loss)
+        return model
+
+    data = np.ones((16, LENGTH, WIDTH)), np.zeros((16, LENGTH, WIDTH))
+    model = compiled(loss)
+    with pytest.raises(tfdp.UnsupportedModelError, match="the size of its batch"):
+        model.fit(*data, batch_size=4, verbose=0)
+    assert tfdp.privacy_spent(model, 1e-5) == 0.0
+    compiled("mse").fit(*data, batch_size=4, verbose=0)

@@ -21,6 +21,7 @@ from tf_lowrank_dp.layers.recorder import current_recorder, paused
 from tf_lowrank_dp.layers.units import is_unit
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.vectorized_map import compiled_vectorized_map
+from tf_lowrank_dp.tracing.random_ops import draws_so_far
 
 
 @functools.cache
@@ -136,11 +137,14 @@ class _VectorJacobian:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(values)
                 mapping = [*zip(self._variables, values, strict=True), *self._others]
+                drawn = draws_so_far()
                 with paused(), keras.StatelessScope(state_mapping=mapping) as scope:
                     before = dict(scope.state_mapping)
                     with AutocastScope(self._autocast):
                         outputs = self._call(*args, **kwargs)
-                if any(value is not before.get(v) for v, value in scope.state_mapping.items()):
+                after = scope.state_mapping.items()
+                changed = any(value is not before.get(v) for v, value in after)
+                if changed or draws_so_far() > drawn:
                     raise UnsupportedModelError(
                         f"Expected layer '{self._name}' to compute its output from its inputs and "
                         "weights alone. Received: a layer without a capture of its own that "

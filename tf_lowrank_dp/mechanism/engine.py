@@ -12,6 +12,8 @@ from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.per_example.backward import METHODS, Forward
 from tf_lowrank_dp.release.space import ReleaseSpace
+from tf_lowrank_dp.tracing.random_ops import random_numbers_from
+from tf_lowrank_dp.tracing.secret_stream import SecretStream
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +30,7 @@ class PrivateGradients:
         microbatch_size: largest number of examples differentiated at once, in as few and as equal
             parts as that takes; None for all.
         steps: `tf.Variable` int64 that counts the releases.
+        masks: gives the model's random layers their numbers, see `tracing/random_ops.py`.
     """
 
     model: keras.Model
@@ -38,6 +41,7 @@ class PrivateGradients:
     gradient_method: str
     microbatch_size: int | None
     steps: tf.Variable
+    masks: SecretStream = dataclasses.field(default_factory=lambda: SecretStream(purpose="masks"))
 
     def __call__(
         self,
@@ -70,8 +74,9 @@ class PrivateGradients:
         def clipped_sums(batch, presence):
             return self._clipped_sums(forward, batch, presence, subspace, on_outputs)
 
-        if jit_compile:
-            clipped_sums = tf.function(clipped_sums, jit_compile=True, autograph=False)
+        # Always traced: only in a graph can the random numbers of a model be replaced.
+        if jit_compile or tf.executing_eagerly():
+            clipped_sums = tf.function(clipped_sums, jit_compile=jit_compile, autograph=False)
         sums = clipped_sums(batch, presence)
         with tf.control_dependencies([self.steps.assign_add(1)]):
             released = self.mechanism.release(sums, self.noise)
@@ -99,10 +104,12 @@ class PrivateGradients:
         return totals
 
     def _part(self, forward, batch, presence, subspace, on_outputs):
-        backward = METHODS[self.gradient_method](self.model, forward, batch)
+        with random_numbers_from(self.masks):
+            backward = METHODS[self.gradient_method](self.model, forward, batch)
+            blocks = self.space.project(backward.gradients, subspace)
+            sums = self.mechanism.clipped_sums(blocks, presence)
         on_outputs(batch, presence, backward.losses, backward.outputs)
-        blocks = self.space.project(backward.gradients, subspace)
-        return self.mechanism.clipped_sums(blocks, presence)
+        return sums
 
 
 def equal_parts(rows: int | tf.Tensor, most: int) -> tuple[int | tf.Tensor, int | tf.Tensor]:

@@ -3,56 +3,29 @@
 from __future__ import annotations
 
 import math
-import os
-import secrets
-import weakref
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
-_GENERATORS: weakref.WeakSet[NoiseGenerator] = weakref.WeakSet()
-_PHILOX = 1  # tf.random.Algorithm.PHILOX; XLA's default on CPU is 40 times slower
+from tf_lowrank_dp.tracing.secret_stream import PHILOX, SecretStream
+
 _AT_ONCE = 2**22  # numbers: bounds the memory of intermediate results
 _BLOCK = 2**11  # pairs: draws are rounded up, so that small models share what is compiled
 
 
-class NoiseGenerator:
+class NoiseGenerator(SecretStream):
     """Standard normal tensors, fresh at every draw.
 
-    Formal guarantees:
-
-    * the key comes from the operating system's entropy when the generator is made, and again
-      after `rekey`, a copy, or a fork of the process; with an explicit `seed` (tests,
-      reproducibility) it does not and the run is not private;
-    * no two draws under one key use the same counters: the counter only grows, one draw at a time
-      in threads as well, is never saved or restored, and each element of a draw has a counter
-      range of its own;
-    * key and counter appear in no config, checkpoint, log or repr.
+    Formal guarantee: those of `SecretStream`, and each element of a draw has a counter range of its
+    own, so no number is used twice.
 
     Philox is not a cryptographic generator and normals are rounded to float32: attacks on either
     are outside the guarantee.  Tails reach 7.5 deviations, see `normals_of_bits`.
-
-    Args:
-        seed: integer key for a reproducible, hence not private, run.
     """
-
-    def __init__(self, seed: int | None = None):
-        self._seed = None if seed is None else int(seed)
-        with tf.init_scope():
-            self._key = tf.Variable(tf.zeros([1], tf.uint64), trainable=False)
-            self._draws = tf.Variable(tf.zeros([3], tf.int64), trainable=False)
-        self.rekey()
-        _GENERATORS.add(self)
-
-    def rekey(self) -> None:
-        """Takes a fresh key from the operating system (keeps it where a `seed` was given)."""
-        key = secrets.randbits(64) if self._seed is None else self._seed % 2**64
-        self._key.assign(np.array([key], np.uint64))
 
     def normal(self, shapes: Sequence[tuple[int, ...]]) -> list[tf.Tensor]:
         """Independent standard normal float32 tensors, one for each shape."""
-        draw = self._next_draw()
+        draw = self.next_draw()
         sizes = [math.prod(shape) for shape in shapes]
         tensors, offset, first = [], 0, 0
         while first < len(sizes):
@@ -68,31 +41,16 @@ class NoiseGenerator:
             first = last
         return tensors
 
-    def _next_draw(self) -> tf.Tensor:
-        """A uint64 number that no other draw gets: read and advanced as one operation."""
-        one = tf.constant(1, tf.uint64)
-        state = tf.raw_ops.RngReadAndSkip(resource=self._draws.handle, alg=_PHILOX, delta=one)
-        return tf.bitcast(state[0], tf.uint64)
-
     def _bits(self, pairs: int, offset: int, draw: tf.Tensor) -> tf.Tensor:
         """Random int32 `(2, pairs)` from all 32-bit numbers."""
         bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=[2, pairs],
             key=self._key,
             counter=tf.stack([tf.constant(offset, tf.uint64), draw]),
-            alg=_PHILOX,
+            alg=PHILOX,
             dtype=tf.uint32,
         )
         return tf.bitcast(bits, tf.int32)
-
-    def __repr__(self) -> str:
-        return f"NoiseGenerator(seeded={self._seed is not None})"
-
-    def __deepcopy__(self, memo) -> NoiseGenerator:
-        return NoiseGenerator(self._seed)
-
-    def __reduce__(self):
-        return NoiseGenerator, (self._seed,)
 
 
 def normals_of_bits(bits: tf.Tensor) -> tf.Tensor:
@@ -165,12 +123,3 @@ def _on_circle(steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     odd = tf.bitwise.bitwise_and(quarter, 1) == 1
     sign = tf.where(quarter >= 2, -1.0, 1.0)
     return tf.where(odd, -sine, cosine) * sign, tf.where(odd, cosine, sine) * sign
-
-
-def _rekey_all() -> None:
-    for generator in list(_GENERATORS):
-        generator.rekey()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_rekey_all)

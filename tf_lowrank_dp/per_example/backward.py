@@ -13,7 +13,7 @@ All take the same `forward` function and return the same `Backward`.  "auto" is 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
@@ -25,6 +25,7 @@ from tf_lowrank_dp.per_example.combined import combine
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.vectorized_map import compiled_vectorized_map
+from tf_lowrank_dp.tracing.random_ops import seeds_kept
 
 Forward = Callable[[object], tuple[tf.Tensor, object]]
 
@@ -99,8 +100,9 @@ def loop(model: keras.Model, forward: Forward, batch) -> Backward:
 
     def map_in_turn(function, elements):
         first = tf.nest.map_structure(tf.zeros_like, tf.nest.map_structure(_first, elements))
+        trace = tf.function(function, autograph=False).get_concrete_function(first)
         signature = tf.nest.map_structure(
-            lambda t: tf.TensorSpec(t.shape, t.dtype), tf.function(function)(first)
+            lambda t: tf.TensorSpec(t.shape, t.dtype), trace.structured_outputs
         )
         return tf.map_fn(function, elements, fn_output_signature=signature)
 
@@ -154,7 +156,7 @@ class _Reweighted(PerExampleGradient):
 
 def _recorded(model, forward, batch, tape):
     variables = model.trainable_variables
-    with capturing(model), Recorder(variables, tape, _size_of(batch)) as recorder:
+    with capturing(model), Recorder(variables, tape, _size_of(batch)) as recorder, seeds_kept():
         losses, outputs = forward(batch)
     check_coverage(variables, recorder.sites)
     return recorder.sites, tf.cast(losses, tf.float32), outputs
@@ -185,17 +187,13 @@ def _collected(model, sites, output_gradients) -> list[PerExampleGradient]:
 
 
 def _one_by_one(model, forward, batch, mapper) -> Backward:
-    """Per-example gradients from batches of one, each with its own random numbers."""
+    """Per-example gradients from batches of one."""
     variables = model.trainable_variables
     values = [tf.convert_to_tensor(v) for v in variables]
-    seeds = [g.state for layer in model._flatten_layers() for g in _seed_generators(layer)]
-    states = [tf.convert_to_tensor(seed) for seed in seeds]
 
-    def one_example(element):
-        number, example = element
+    def one_example(example):
         example = tf.nest.map_structure(lambda leaf: leaf[None], example)
         mapping = list(zip(variables, values, strict=True))
-        mapping += [(s, _offset(v, number)) for s, v in zip(seeds, states, strict=True)]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(values)
             with keras.StatelessScope(state_mapping=mapping, collect_losses=True):
@@ -206,21 +204,8 @@ def _one_by_one(model, forward, batch, mapper) -> Backward:
         outputs = tf.nest.map_structure(lambda leaf: leaf[0], outputs)
         return loss, outputs, gradients
 
-    size = tf.shape(tf.nest.flatten(batch)[0])[0]
-    losses, outputs, gradients = mapper(one_example, (tf.range(size), batch))
-    for seed in seeds:
-        seed.assign(_offset(seed, size))
+    losses, outputs, gradients = mapper(one_example, batch)
     return Backward(losses, outputs, [Materialized(gradient) for gradient in gradients])
-
-
-def _seed_generators(layer) -> Sequence:
-    return getattr(layer, "_seed_generators", ())
-
-
-def _offset(state, number) -> tf.Tensor:
-    """A seed generator's state `number` examples further on."""
-    state = tf.convert_to_tensor(state)
-    return state + tf.stack([tf.zeros([], state.dtype), tf.cast(number, state.dtype)])
 
 
 def _first(leaf):

@@ -19,6 +19,12 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import Recorder
 from tf_lowrank_dp.layers.registry import capturing
 from tf_lowrank_dp.per_example.backward import bookkeeping
+from tf_lowrank_dp.tracing.random_ops import (
+    ConstantSource,
+    FixedSource,
+    random_numbers_from,
+    seeds_kept,
+)
 from tf_lowrank_dp.training.random_batch import random_batch
 
 _ROWS = 3
@@ -32,10 +38,11 @@ def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True
     """Checks that each example's loss depends on this example alone, and its gradient is right.
 
     Comparisons, each with equal random numbers in dropout and the like: all other examples
-    changed must leave the losses of the first and of the last as they were, and all others left
-    out that of the first; the weighted sum of the per-example gradients of recorded layers must be
-    what ordinary differentiation gives, so that none is missing, counted twice or in another
-    example's row; and no variable but seeds and metrics may be updated, and none created.
+    changed must leave the losses of the first and of the last as they were, and other sizes of the
+    batch that of the first (here each draw has one number for all rows); the weighted sum of the
+    per-example gradients of recorded layers must be what ordinary differentiation gives, so that
+    none is missing, counted twice or in another example's row; and no variable but seeds and
+    metrics may be updated, and none created.
 
     Args:
         model: a built model.
@@ -55,48 +62,80 @@ def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True
     keep_first = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], 0), first, other)
     keep_last = tf.nest.map_structure(lambda a, b: tf.concat([b[:-1], a[-1:]], 0), first, other)
     alone = tf.nest.map_structure(lambda a: a[:1], first)
+    longer = tf.nest.map_structure(lambda a: tf.concat([a, a[-1:]], 0), first)
 
     try:
-        losses, changed, random, _ = _losses(model, forward, first)  # the loss builds itself here
+        together = _Traced(model, forward, element_spec, FixedSource())
+        losses = together(first)
     except tf.errors.InvalidArgumentError as error:
         if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
             raise _reads_other_strings(model) from error
         raise
-    _check_state(model, changed)
+    _check_state(model, together.changed)
     _check_shape(losses)
     for row, batch in ((0, keep_first), (-1, keep_last)):
-        beside_others, _, _, created = _losses(model, forward, batch)
-        if created:
-            raise _creates(model, f"'{created[0].path}'")
-        _check_equal(losses[row], beside_others[row], "the other examples of its batch")
-    if not random:  # Masks are drawn for the whole batch: its size changes them.
-        by_itself, _, _, _ = _losses(model, forward, alone)
-        _check_equal(losses[0], by_itself[0], "the size of its batch")
+        _check_equal(losses[row], together(batch)[row], "the other examples of its batch")
+    # Random numbers that are the same for all rows do not depend on how many there are.
+    alike = _Traced(model, forward, element_spec, ConstantSource())
+    if alike.created:
+        raise _creates(model, f"'{alike.created[0].path}'")
+    whole = alike(first)
+    for batch in (alone, longer):
+        _check_equal(whole[0], alike(batch)[0], "the size of its batch")
     if recorded:
         both = tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), first, other)
         _check_first_axes(model, forward, first)
         _check_gradients(model, forward, both)
 
 
-def _losses(model, forward, batch):
-    """Losses, variables that the forward pass would change, whether it is random, new variables."""
-    variables = model.variables
+class _Traced:
+    """The losses of a forward pass, traced once for batches of any size.
+
+    Attributes:
+        changed: variables that the forward pass would change, but for seeds.
+        created: Keras variables that it creates.
+    """
+
+    def __init__(self, model, forward, element_spec, source):
+        variables, seeds = model.variables, {id(state) for state in _seed_states(model)}
+
+        def losses(batch):
+            # add_loss is part of the loss; what the loss creates for itself is initialised below.
+            scope = keras.StatelessScope(collect_losses=True, initialize_variables=False)
+            with scope:
+                with (
+                    random_numbers_from(source),
+                    tf.variable_creator_scope(functools.partial(_refuse_new_variable, model)),
+                ):
+                    try:
+                        found, _ = forward(batch)
+                    except ValueError as error:
+                        if "variable while in a stateless scope" not in str(error):
+                            raise
+                        raise _creates(model, "a keras.Variable") from error
+                # Known until the scope ends.
+                self.created = list(get_global_attribute("uninitialized_variables", []))
+            updated = [v for v in variables if scope.get_current_value(v) is not None]
+            self.changed = [v for v in updated if id(v) not in seeds]
+            return found
+
+        rows = tf.nest.map_structure(
+            lambda spec: tf.TensorSpec([None, *spec.shape[1:]], spec.dtype), element_spec
+        )
+        function = tf.function(losses, autograph=False)
+        self._losses = function.get_concrete_function(rows)
+        with keras.StatelessScope():
+            pass  # initialises, when it ends, what was created in the graph
+
+    def __call__(self, batch) -> tf.Tensor:
+        """Losses `(b,)`."""
+        return self._losses(*tf.nest.flatten(batch))
+
+
+def _seed_states(model) -> list:
     generators = [g for layer in model._flatten_layers() for g in layer._seed_generators]
     generators.append(global_seed_generator())  # of layers that draw without one of their own
-    seeds = {id(generator.state) for generator in generators}
-    with keras.StatelessScope(collect_losses=True) as scope:  # add_loss is part of the loss
-        with tf.variable_creator_scope(functools.partial(_refuse_new_variable, model)):
-            try:
-                losses, _ = forward(batch)
-            except ValueError as error:
-                if "variable while in a stateless scope" not in str(error):
-                    raise
-                raise _creates(model, "a keras.Variable") from error
-        created = list(get_global_attribute("uninitialized_variables", []))  # until the scope ends
-    updated = [v for v in variables if scope.get_current_value(v) is not None]
-    changed = [v for v in updated if id(v) not in seeds]
-    random = bool(scope.state_mapping.keys() & seeds)
-    return losses, changed, random, created
+    return [generator.state for generator in generators]
 
 
 def _reads_other_strings(model) -> UnsupportedModelError:
@@ -124,26 +163,37 @@ def _check_first_axes(model, forward, batch) -> None:
 
     An axis that happens to be as long as one batch is not as long as another.
     """
-    size = tf.nest.flatten(batch)[0].shape[0]
-    tape = tf.GradientTape(watch_accessed_variables=False)
-    with tape, keras.StatelessScope(collect_losses=True), capturing(model):
-        with Recorder(model.trainable_variables, tape, size):
-            forward(batch)
+
+    def recorded(batch):
+        size = tf.nest.flatten(batch)[0].shape[0]
+        tape = tf.GradientTape(watch_accessed_variables=False)
+        with tape, random_numbers_from(FixedSource()), seeds_kept(), capturing(model):
+            with Recorder(model.trainable_variables, tape, size):
+                forward(batch)
+
+    tf.function(recorded, autograph=False).get_concrete_function(batch)
 
 
 def _check_gradients(model, forward, batch) -> None:
     """Weights that differ tell the rows of the examples apart."""
     variables = model.trainable_variables
     weights = tf.linspace(0.5, 1.5, tf.nest.flatten(batch)[0].shape[0])
-    with keras.StatelessScope(collect_losses=True):
-        recorded = bookkeeping(model, forward, batch).gradients
-        found = [gradient.weighted_sum(weights) for gradient in recorded]
-    with keras.StatelessScope(collect_losses=True), tf.GradientTape() as tape:
-        losses, _ = forward(batch)
-        loss = tf.reduce_sum(weights * tf.cast(losses, tf.float32))
-    zero = tf.UnconnectedGradients.ZERO
-    ordinary = tape.gradient(loss, [v.value for v in variables], unconnected_gradients=zero)
-    expected = [tf.cast(tf.convert_to_tensor(gradient), tf.float32) for gradient in ordinary]
+
+    @tf.function(autograph=False)
+    def both_ways(batch):
+        with random_numbers_from(FixedSource()):
+            recorded = bookkeeping(model, forward, batch).gradients
+            found = [gradient.weighted_sum(weights) for gradient in recorded]
+        with random_numbers_from(FixedSource()), seeds_kept(), tf.GradientTape() as tape:
+            losses, _ = forward(batch)
+            loss = tf.reduce_sum(weights * tf.cast(losses, tf.float32))
+        zero = tf.UnconnectedGradients.ZERO
+        gradients = tape.gradient(
+            loss, [v.value for v in variables], unconnected_gradients=zero
+        )
+        return found, [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in gradients]
+
+    found, expected = both_ways(batch)
     whole = float(tf.linalg.global_norm(expected))
     if not np.isfinite(whole):
         return

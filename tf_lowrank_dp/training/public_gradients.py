@@ -9,13 +9,18 @@ import tensorflow as tf
 
 from tf_lowrank_dp.mechanism.engine import equal_parts
 from tf_lowrank_dp.per_example.backward import bookkeeping
+from tf_lowrank_dp.tracing.random_ops import random_numbers_from
+from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 
 _AT_ONCE = 512
 
 
 def public_gradients(
-    model: keras.Model, microbatch_size: int | None = None, target_spec=None
+    model: keras.Model,
+    microbatch_size: int | None = None,
+    target_spec=None,
+    masks: SecretStream | None = None,
 ) -> Callable[..., list[tuple[tf.Tensor, ...]]]:
     """A function that differentiates the compiled loss of each public example.
 
@@ -27,6 +32,7 @@ def public_gradients(
             bounds what is held beside the gradients.
         target_spec: `tf.TensorSpec` of the private targets, whose form random classes take; None
             for integers `(m,)`.
+        masks: gives random layers their numbers; None for a stream of its own.
 
     Returns:
         `(features, labels, num_classes=None)` to, for each trainable variable, its gradients
@@ -37,6 +43,8 @@ def public_gradients(
         UnsupportedModelError: when called, if the model has no loss.
     """
 
+    masks = masks or SecretStream(purpose="public masks")
+
     def gradients(features, labels, num_classes: int | None = None):
         if num_classes is not None:
             labels = as_targets(labels, num_classes, target_spec)
@@ -45,12 +53,15 @@ def public_gradients(
 
         def part(batch) -> list[tuple[tf.Tensor, ...]]:
             rows = tf.nest.flatten(batch)[0].shape[0]
-            found = bookkeeping(model, loss, batch).gradients
-            anchors = [gradient.factors() or (gradient.materialize(),) for gradient in found]
+            with random_numbers_from(masks):
+                found = bookkeeping(model, loss, batch).gradients
+                anchors = [gradient.factors() or (gradient.materialize(),) for gradient in found]
             return tf.nest.map_structure(
                 lambda t: tf.ensure_shape(t, [rows, *t.shape[1:]]), anchors
             )
 
+        if tf.executing_eagerly():
+            part = tf.function(part, autograph=False)
         batch = {"x": features, "y": labels}
         count, rows = equal_parts(size, microbatch_size or _AT_ONCE)
         return part(batch) if count == 1 else _in_parts(part, batch, size, rows)

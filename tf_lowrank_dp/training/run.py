@@ -19,12 +19,12 @@ from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
+from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.public_gradients import public_gradients
 from tf_lowrank_dp.training.state import Run, state_of
 from tf_lowrank_dp.training.train_step import private_optimizer
 
-_PUBLIC_SEED = 0x7C15  # tells the key of public random numbers from that of the noise
 _NOTED_AHEAD = 64  # a ledger file is at most this fraction of the steps taken ahead of them
 
 
@@ -62,9 +62,12 @@ def start_run(
     run = state.run
     if run is not None and _continues(run, optimizer, model, sampling, seeded, with_loss):
         run.engine.noise.rekey()
+        run.engine.masks.rekey()
         return run
     noise_multiplier, allowed = _noise_multiplier(optimizer, sampling, steps, state)
-    optimizer.public_gradients = public_gradients(model, state.microbatch_size, target_spec)
+    optimizer.public_gradients = public_gradients(
+        model, state.microbatch_size, target_spec, SecretStream(optimizer.seed, "public masks")
+    )
     space = optimizer.scaled_release_space(parameters, _public_randomness(optimizer.seed).normal)
     num_blocks = len(space.shapes)
     clips = optimizer.block_clips(num_blocks)
@@ -84,6 +87,7 @@ def start_run(
         space=space,
         mechanism=mechanism,
         noise=NoiseGenerator(optimizer.seed),
+        masks=SecretStream(optimizer.seed, "masks"),
         expected_batch_size=float(sampling.batch_size),
         gradient_method=optimizer.gradient_method,
         microbatch_size=state.microbatch_size,
@@ -227,7 +231,7 @@ def _settings(optimizer) -> dict:
 
 def _public_randomness(seed: int | None) -> NoiseGenerator:
     """Random numbers for the choice of subspaces, under a key of their own."""
-    return NoiseGenerator(None if seed is None else seed ^ _PUBLIC_SEED)
+    return NoiseGenerator(seed, "subspaces")
 
 
 def _continues(run, optimizer, model, sampling, seeded, with_loss) -> bool:

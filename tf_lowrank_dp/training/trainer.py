@@ -72,6 +72,7 @@ class PrivateTrainer:
         if public is not None:
             warn_about_overlap(public.features, sampler)
         self._model, self._probed = model, False
+        self._graph: tuple[Callable, Callable] | None = None
         self._run = start_run(
             model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False), with_loss=False
         )
@@ -83,7 +84,8 @@ class PrivateTrainer:
         Args:
             forward: takes a dict like `batch` without its presence, calls the model, and returns
                 one loss per example, `(b,)`, and anything else as nested tensors `(b, ...)`.  It
-                is called with random data before the first release.
+                is traced into a graph, also in eager mode, and first with random data: pass the
+                same function at each step.
             batch: a logical batch, see `tf_lowrank_dp.sampling.batch`.
 
         Raises:
@@ -97,9 +99,23 @@ class PrivateTrainer:
         batch = tf.nest.map_structure(tf.convert_to_tensor, dict(batch))
         presence = batch.pop("presence")
         self._probe(forward, batch)
-        gradients = self._run.engine(forward, batch, presence)
+        if not tf.executing_eagerly():
+            return self._run.engine(forward, batch, presence)
+        gradients = self._traced(forward)(batch, presence)
         state_of(self._model).sync()
         return gradients
+
+    def _traced(self, forward: Callable) -> Callable:
+        """The release as a graph, traced anew for another `forward`."""
+        if self._graph is None or self._graph[0] is not forward:
+            engine = self._run.engine
+
+            @tf.function(autograph=False, reduce_retracing=True)
+            def release(batch, presence):
+                return engine(forward, batch, presence)
+
+            self._graph = forward, release
+        return self._graph[1]
 
     def apply(self, gradients: list[tf.Tensor]) -> None:
         """Adds weight regularisers and updates the weights with the inner optimizer."""

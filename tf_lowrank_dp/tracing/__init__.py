@@ -1,0 +1,1 @@
+"""What a private forward pass may do while it is traced, and where its random numbers come from."""

@@ -1,0 +1,141 @@
+"""Which operations draw random numbers, and what draws in their place with another key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tf_lowrank_dp.tracing.secret_stream import PHILOX
+
+
+def _keyed(op_type: str, *names: str) -> Callable:
+    """Replaces an operation that takes a key, a counter and an algorithm at positions 1 to 3."""
+
+    def draw(inputs, outputs, source):
+        key, counter = source.key_and_counter()
+        further = dict(zip(names, inputs[4:], strict=True))
+        return getattr(tf.raw_ops, op_type)(
+            shape=inputs[0], key=key, counter=counter, alg=PHILOX, **further
+        )
+
+    return draw
+
+
+def _keyed_of_dtype(op_type: str) -> Callable:
+    """As `_keyed`, for operations whose numbers have the dtype of an attribute."""
+
+    def draw(inputs, outputs, source):
+        key, counter = source.key_and_counter()
+        return getattr(tf.raw_ops, op_type)(
+            shape=inputs[0], key=key, counter=counter, alg=PHILOX, dtype=outputs[0].dtype
+        )
+
+    return draw
+
+
+def _integers(inputs, outputs, source):
+    key, counter = source.key_and_counter()
+    low, high = inputs[-2:]
+    return tf.raw_ops.StatelessRandomUniformIntV2(
+        shape=inputs[0], key=key, counter=counter, alg=PHILOX, minval=low, maxval=high
+    )
+
+
+def _shuffled(inputs, outputs, source):
+    key, counter = source.key_and_counter()
+    return tf.raw_ops.StatelessShuffle(value=inputs[0], key=key, counter=counter, alg=PHILOX)
+
+
+def _seeded(draw: Callable) -> Callable:
+    """Replaces an operation that takes a seed, which TensorFlow scrambles one to one."""
+
+    def with_seed(inputs, outputs, source):
+        key, counter = source.key_and_counter()
+        return draw(inputs, outputs, tf.bitcast(key[0] + counter[1], tf.int32))
+
+    return with_seed
+
+
+_NORMAL = _keyed_of_dtype("StatelessRandomNormalV2")
+_UNIFORM = _keyed_of_dtype("StatelessRandomUniformV2")
+_TRUNCATED = _keyed_of_dtype("StatelessTruncatedNormalV2")
+_CATEGORICAL = _seeded(
+    lambda inputs, outputs, seed: tf.raw_ops.StatelessMultinomial(
+        logits=inputs[0], num_samples=inputs[1], seed=seed, output_dtype=outputs[0].dtype
+    )
+)
+
+# What draws, and what draws instead, from its inputs, its outputs and a source of keys.
+DRAWS: dict[str, Callable] = {
+    "StatelessRandomUniformV2": _UNIFORM,
+    "StatelessRandomUniform": _UNIFORM,
+    "RandomUniform": _UNIFORM,
+    "StatelessRandomNormalV2": _NORMAL,
+    "StatelessRandomNormal": _NORMAL,
+    "RandomStandardNormal": _NORMAL,
+    "StatelessTruncatedNormalV2": _TRUNCATED,
+    "StatelessTruncatedNormal": _TRUNCATED,
+    "TruncatedNormal": _TRUNCATED,
+    "StatelessRandomUniformIntV2": _integers,
+    "StatelessRandomUniformInt": _integers,
+    "RandomUniformInt": _integers,
+    "StatelessRandomUniformFullIntV2": _keyed_of_dtype("StatelessRandomUniformFullIntV2"),
+    "StatelessRandomUniformFullInt": _keyed_of_dtype("StatelessRandomUniformFullIntV2"),
+    "StatelessRandomGammaV3": _keyed("StatelessRandomGammaV3", "alpha"),
+    "StatelessShuffle": _shuffled,
+    "RandomShuffle": _shuffled,
+    "StatelessMultinomial": _CATEGORICAL,
+    "Multinomial": _CATEGORICAL,
+    "StatelessRandomGammaV2": _seeded(
+        lambda inputs, outputs, seed: tf.raw_ops.StatelessRandomGammaV2(
+            shape=inputs[0], seed=seed, alpha=inputs[2]
+        )
+    ),
+    "StatelessRandomBinomial": _seeded(
+        lambda inputs, outputs, seed: tf.raw_ops.StatelessRandomBinomial(
+            shape=inputs[0], seed=seed, counts=inputs[2], probs=inputs[3], dtype=outputs[0].dtype
+        )
+    ),
+    "StatelessRandomPoisson": _seeded(
+        lambda inputs, outputs, seed: tf.raw_ops.StatelessRandomPoisson(
+            shape=inputs[0], seed=seed, lam=inputs[2], dtype=outputs[0].dtype
+        )
+    ),
+    "StatelessParameterizedTruncatedNormal": _seeded(
+        lambda inputs, outputs, seed: tf.raw_ops.StatelessParameterizedTruncatedNormal(
+            shape=inputs[0],
+            seed=seed,
+            means=inputs[2],
+            stddevs=inputs[3],
+            minvals=inputs[4],
+            maxvals=inputs[5],
+        )
+    ),
+}
+
+# Those that read data: rows to exchange, probabilities, parameters.
+OF_DATA = {
+    *("StatelessShuffle", "RandomShuffle", "StatelessMultinomial", "Multinomial"),
+    *("StatelessRandomGammaV2", "StatelessRandomGammaV3", "StatelessRandomBinomial"),
+    *("StatelessRandomPoisson", "StatelessParameterizedTruncatedNormal"),
+}
+
+# What makes keys and counters, which are not used, and a derivative.
+_HARMLESS = {
+    "StatelessRandomGetKeyCounter",
+    "StatelessRandomGetKeyCounterAlg",
+    "StatelessRandomGetAlg",
+    "RandomGammaGrad",
+}
+_RANDOM = (
+    *("Random", "Rng", "Multinomial", "Sampler", "Shuffle", "TruncatedNormal"),
+    *("StatefulUniform", "StatefulStandardNormal", "SampleDistorted"),
+)
+
+
+def is_random(op_type: str) -> bool:
+    """Whether an operation draws, or might: its name says so."""
+    if op_type in _HARMLESS:
+        return False
+    return op_type in DRAWS or any(word in op_type for word in _RANDOM)

@@ -1,0 +1,199 @@
+"""The random numbers of a model's forward pass, from one stream whatever the model asks.
+
+A model may draw with `keras.random` and a seed generator, with a number as seed, with `tf.random`
+and a global seed, or with stateless operations and keys of its own.  All of them end in a few
+operations of TensorFlow.  While a private step is traced each of these gets its key and counter
+from the stream instead, and every execution of it, in loops as well, another counter.
+
+So the numbers of a draw are independent and equally distributed, whatever their number: the
+masks of the rows of a batch are the same in law under any numbering of the rows.  The proof that
+needs this is in docs/randomness.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import op_callbacks, ops
+
+from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.tracing.random_draws import DRAWS, OF_DATA, is_random
+
+_ACTIVE = threading.local()
+
+
+class Source(Protocol):
+    """Gives each draw of a traced forward pass its key and counter."""
+
+    def key_and_counter(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Philox's key, uint64 `(1,)`, and counter, uint64 `(2,)`, of a new draw."""
+
+    def owns(self, resource: tf.Tensor) -> bool:
+        """Whether a resource is the state of this source."""
+
+
+class FixedSource:
+    """The same numbers in each forward pass that is traced with a new one: for the probe."""
+
+    def __init__(self):
+        self._next = 0
+
+    def key_and_counter(self) -> tuple[tf.Tensor, tf.Tensor]:
+        self._next += 1
+        counter = tf.constant(np.array([0, self._next], np.uint64))
+        return tf.constant(np.array([0x7D0], np.uint64)), counter
+
+    def owns(self, resource: tf.Tensor) -> bool:
+        return False
+
+
+class ConstantSource(FixedSource):
+    """As `FixedSource`, with one number for all elements of a draw.
+
+    No row's number depends on where it stands, so that a model that draws can be compared on
+    batches of different sizes.  Draws whose law depends on the data are as usual.
+    """
+
+
+@contextlib.contextmanager
+def random_numbers_from(source: Source) -> Iterator[None]:
+    """Context in which all random operations that are traced draw from `source`.
+
+    Only graphs are reached, so a forward pass in it must be traced.
+
+    Raises:
+        RuntimeError: in eager mode.
+        UnsupportedModelError: when the model draws in a way that cannot be replaced.
+    """
+    if tf.executing_eagerly():
+        raise RuntimeError(
+            "Expected a forward pass that is traced. Received: eager mode, in which random numbers "
+            "cannot be replaced. Call it in a tf.function."
+        )
+
+    def replace(op_type, inputs, attributes, outputs, op_name=None, graph=None):
+        del attributes, op_name, graph
+        found = _replacement(op_type, inputs, outputs, source)
+        if found is None:
+            return outputs
+        _ACTIVE.draws = draws_so_far() + 1
+        found.set_shape(outputs[0].shape)
+        return [found]
+
+    began = ops.uid()
+    op_callbacks.add_op_callback(replace)
+    try:
+        yield
+    finally:
+        op_callbacks.remove_op_callback(replace)
+    _refuse_kept_functions(tf.compat.v1.get_default_graph(), began)
+
+
+def origin(tensor: tf.Tensor) -> tf.Tensor:
+    """What a tensor is outside of the functions and loops that captured it."""
+    while not hasattr(tensor, "numpy"):
+        captures = getattr(tensor.graph, "captures", ())
+        captured = {id(inside): outside for outside, inside in captures}
+        if id(tensor) not in captured:
+            break
+        tensor = captured[id(tensor)]
+    return tensor
+
+
+def draws_so_far() -> int:
+    """How many random operations this thread has traced in `random_numbers_from`."""
+    return getattr(_ACTIVE, "draws", 0)
+
+
+@contextlib.contextmanager
+def seeds_kept() -> Iterator[None]:
+    """Context in which the seed generators of Keras do not advance.
+
+    Their counters would tell how often a private step drew, which depends on the number of rows.
+    Other variables that a forward pass assigns are assigned when it ends.
+    """
+    with _SeedsKept(collect_losses=True) as scope:
+        yield
+    for variable, value in scope.updates.values():
+        variable.assign(value)
+
+
+class _SeedsKept(keras.StatelessScope):
+    """Keeps assignments back, and those of seeds for good."""
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.updates: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
+
+    def add_update(self, update):
+        super().add_update(update)
+        if update[0].name != _SEED_STATE:
+            self.updates[id(update[0])] = update
+
+
+_SEED_STATE = "seed_generator_state"
+
+
+_ADVANCE = "RngReadAndSkip"  # vectorised maps repeat that of a stream
+_CALLS = {
+    *("PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile"),
+    *("If", "StatelessIf", "Case", "StatelessCase"),
+}
+
+
+def _replacement(op_type: str, inputs, outputs, source: Source) -> tf.Tensor | None:
+    """What an operation gives instead; None where it does not draw."""
+    if op_type in DRAWS and isinstance(source, ConstantSource) and op_type not in OF_DATA:
+        number = DRAWS[op_type]([tf.constant([1]), *inputs[1:]], outputs, source)
+        return tf.broadcast_to(number, inputs[0])
+    if op_type in DRAWS:
+        return DRAWS[op_type](inputs, outputs, source)
+    if is_random(op_type) and not (op_type == _ADVANCE and source.owns(origin(inputs[0]))):
+        raise UnsupportedModelError(
+            "Expected random numbers that a private step can draw from its own secret stream. "
+            f"Received: TensorFlow's operation {op_type}, whose numbers follow a state of its "
+            "own. Draw them with keras.random and a keras.random.SeedGenerator instead."
+        )
+    return None
+
+
+def _refuse_kept_functions(graph: tf.Graph, began: int) -> None:
+    """Refuses functions that draw and were traced before: their numbers are out of reach.
+
+    One that is traced just now draws from the source, is kept, and refused when it is met again:
+    the probe traces each model several times.
+
+    Args:
+        graph: where the forward pass was traced.
+        began: TensorFlow's counter of names when that began.
+    """
+    if not any(op.type in _CALLS for op in graph.get_operations()):
+        return
+    definition = graph.as_graph_def()
+    library = {function.signature.name: function for function in definition.library.function}
+    known = set()
+
+    def visit(nodes, kept: str = "") -> None:
+        """Looks at nodes; `kept` is the name of the function that holds them, if it is kept."""
+        for node in nodes:
+            if kept and is_random(node.op):
+                raise UnsupportedModelError(
+                    "Expected a forward pass whose random numbers a private step can draw from "
+                    f"its own secret stream. Received: {node.op} in '{kept}', a tf.function "
+                    "inside the model, which keeps what it was traced with. Remove the "
+                    "@tf.function: fit compiles the whole step anyway."
+                )
+            for name in (value.func.name for value in node.attr.values() if value.HasField("func")):
+                number = name.rpartition("_")[2]
+                keeps = kept or (name if number.isdigit() and int(number) < began else "")
+                if name in library and (name, keeps) not in known:
+                    known.add((name, keeps))
+                    visit(library[name].node_def, keeps)
+
+    visit(definition.node)
