@@ -116,6 +116,11 @@ MUTATIONS = [
         WALL,
     ),
     mutation(
+        2, "every replica of a strategy draws and adds noise", "training/distribution.py",
+        "    if tf.distribute.has_strategy():\n", "    if False:\n",
+        "training/test_distribution.py::test_what_a_strategy_has_distributed_is_refused",
+    ),
+    mutation(
         3, "the sum is divided by the size drawn", "mechanism/engine.py",
         "t / self.expected_batch_size", "t / tf.maximum(tf.reduce_sum(presence), 1.0)",
         f"{ENGINE}::test_the_sum_is_divided_by_the_expected_size_whatever_was_drawn",

@@ -9,6 +9,7 @@ from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.sampling.batch import PRESENCE, unpack_batch
 from tf_lowrank_dp.training.added_losses import regularization_gradients
+from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.metrics import update_metrics
 from tf_lowrank_dp.training.state import state_of
 
@@ -24,6 +25,7 @@ def train_step(model: keras.Model, batch: dict) -> dict:
     Returns:
         The metrics' results.
     """
+    refuse_distribution()
     optimizer = private_optimizer(model)
     run = state_of(model).run
     if run is None or run.loss is None:
