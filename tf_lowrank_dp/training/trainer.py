@@ -31,7 +31,7 @@ class PrivateTrainer:
     Two releases of one batch tell more than two of independent draws, which nothing here notices.
 
     A model has one run at a time.  Another trainer, or `fit`, with other data or settings ends
-    that of this trainer, which then refuses to go on.
+    that of this trainer, which then refuses to go on.  While `fit` runs, there is no other.
 
     Args:
         model: private, compiled with a private optimizer (a loss is not needed).
