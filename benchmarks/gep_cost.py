@@ -24,6 +24,7 @@ import tensorflow as tf
 from benchmarks.measure import peak_mib, reset_peak, run_isolated
 from benchmarks.models import MODELS, Workload
 from benchmarks.report import environment
+from benchmarks.steps import step_of_run
 
 # Public examples, bases, steps a basis is kept, highest allowed ratio to a DP-SGD step.
 ACCEPTANCE = [(2000, 500, 1, 4.5), (512, 500, 2, 1.8)]
@@ -79,10 +80,13 @@ def prepare(case: Case) -> Workload:
 
 def step_of(case: Case) -> Callable[[], None]:
     """Returns a function that runs `refresh_every` steps on one batch and waits for them."""
+    from tf_lowrank_dp.training.state import state_of
+
     workload = prepare(case)
     x, y = tf.constant(workload.x[: case.batch]), tf.constant(workload.y[: case.batch])
     batch = {"x": x, "y": y, "presence": tf.ones(case.batch)}
-    function = tf.function(workload.model.train_step, autograph=False)
+    run = state_of(workload.model).run
+    function = tf.function(step_of_run(workload.model, run), autograph=False)
 
     def steps() -> None:
         for _ in range(case.refresh_every):

@@ -83,13 +83,14 @@ def build_step(workload: Workload, spec: Spec) -> Step:
     if spec.optimizer == PLAIN:
         _compile(workload, spec)
         model.optimizer.build(model.trainable_variables)
+        train_step = model.train_step
         batch = (x, y)
     else:
-        _compile_private(workload, spec)
+        train_step = _private_train_step(workload, spec)
         batch = {"x": x, "y": y, "presence": tf.ones(len(y))}
     # As in Keras' own train function; a private step compiles its parts itself.
     jit_compile = spec.jit and spec.optimizer == PLAIN
-    function = tf.function(model.train_step, jit_compile=jit_compile, autograph=False)
+    function = tf.function(train_step, jit_compile=jit_compile, autograph=False)
     return Step(function, batch, time.perf_counter() - start)
 
 
@@ -103,8 +104,8 @@ def _compile(workload: Workload, spec: Spec) -> None:
     workload.model.compile(optimizer=optimizer, loss=workload.loss, jit_compile=spec.jit)
 
 
-def _compile_private(workload: Workload, spec: Spec) -> None:
-    """Makes the model private and ready for a step without `fit`.
+def _private_train_step(workload: Workload, spec: Spec) -> Callable[[Any], dict[str, tf.Tensor]]:
+    """Makes the model private and returns its step, ready without `fit`.
 
     The only place that uses more of the library than its optimizers.
     """
@@ -113,4 +114,16 @@ def _compile_private(workload: Workload, spec: Spec) -> None:
     tfdp.make_private(workload.model, microbatch_size=spec.microbatch_size)
     _compile(workload, spec)
     sampler = tfdp.PoissonSampler(workload.x, workload.y, batch_size=spec.batch, steps=1)
-    tfdp.training.start_run(workload.model, sampler.sampling, steps=1)
+    run = tfdp.training.start_run(workload.model, sampler.sampling, steps=1)
+    return step_of_run(workload.model, run)
+
+
+def step_of_run(model: keras.Model, run) -> Callable[[Any], dict[str, tf.Tensor]]:
+    """Returns the private step of a run that was started without `fit`."""
+    from tf_lowrank_dp.training.running_fit import executing
+
+    def train_step(batch):
+        with executing(run):
+            return model.train_step(batch)
+
+    return train_step

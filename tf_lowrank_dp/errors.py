@@ -38,7 +38,8 @@ class NotPrivateError(RuntimeError):
 class UnsupportedModelError(ValueError):
     """The model, its loss or one of its layers cannot be trained privately as it is.
 
-    The message names the layer or the argument and the remedy.
+    Nor can it where training is distributed.  The message names the layer, the argument or the
+    strategy, and the remedy.
 
     Example:
 

@@ -11,6 +11,7 @@ from tests.hostile.configurations import CONFIGURATIONS
 from tests.hostile.harness import Harness
 from tests.hostile.models import TOKENS
 from tests.hostile.records import RECORDS, make_batch
+from tf_lowrank_dp.training.running_fit import executing
 from tf_lowrank_dp.training.train_step import train_step
 
 MULTIPLIER, STEPS = 1.7, 40
@@ -117,7 +118,8 @@ def test_weights_move_by_what_crossed_the_wall_and_by_nothing_else(harnesses):
     run.engine = dataclasses.replace(engine, mechanism=noisy.mechanism)
     try:
         tensors = {key: tf.constant(value) for key, value in batch.items()}
-        train_step(model, {**tensors, "presence": tf.ones([RECORDS])})
+        with executing(run):
+            train_step(model, {**tensors, "presence": tf.ones([RECORDS])})
         for v, before, step in zip(model.trainable_variables, weights, lifted, strict=True):
             np.testing.assert_allclose(v, before - step / RECORDS, rtol=1e-5, atol=1e-6)
     finally:

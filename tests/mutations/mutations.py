@@ -63,6 +63,7 @@ INCLUSION = (
 DISTRIBUTION, CLIPPING = "sampling/test_poisson_distribution.py", "mechanism/test_clipping.py"
 DRAWS = "tracing/test_random_ops.py"
 ENGINE, REFUSALS = "mechanism/test_engine.py", "training/test_refusals.py"
+RUNNING = "training/test_running_fit.py"
 DRAW = "yield self._gather(poisson_draw(generator, self._num_examples, self.sampling_rate))"
 ADD_NOISE = "[tensor + deviation * next(normals) for tensor in block]"
 
@@ -117,6 +118,25 @@ MUTATIONS = [
         "sampling/test_declared.py::test_shuffle_counts_passes_of_the_datasets_length",
     ),
     mutation(
+        1, "another run of a model may begin while fit runs", "training/running_fit.py",
+        "    if model in _FITS:\n", "    if False:\n",
+        f"{RUNNING}::test_another_run_in_a_callback_is_refused_and_the_outer_one_counts_at_its_"
+        "rate[inner_fit]",
+    ),
+    mutation(
+        1, "a model that a callback has exchanged goes on in fit", "training/running_fit.py",
+        "    if not (\n", "    if False and not (\n",
+        f"{RUNNING}::test_no_step_is_taken_after_a_callback_has_exchanged_something"
+        "[another_optimizer]",
+    ),
+    mutation(
+        1, "a train function runs on any data", "training/running_fit.py",
+        "if fit is None or fit.run is not run or fit.thread != threading.get_ident():",
+        "if fit is not None and fit.run is not run:",
+        f"{RUNNING}::test_steps_by_hand_on_other_data_are_refused_while_fit_runs"
+        "[on_train_batch_end-by_train_function]",
+    ),
+    mutation(
         2, "a step is two independent draws of half the rate", "sampling/poisson.py",
         DRAW,
         "yield self._gather(np.concatenate([poisson_draw(generator, self._num_examples, "
@@ -131,6 +151,11 @@ MUTATIONS = [
         f"{ENGINE}::test_a_logical_batch_takes_one_noise_draw_and_one_step_whatever_the_microbatch"
         "_size",
         WALL,
+    ),
+    mutation(
+        2, "every replica of a strategy draws and adds noise", "training/distribution.py",
+        "    if tf.distribute.has_strategy():\n", "    if False:\n",
+        "training/test_distribution.py::test_what_a_strategy_has_distributed_is_refused",
     ),
     mutation(
         3, "the sum is divided by the size drawn", "mechanism/engine.py",

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import PRESENCE, PoissonSampler, declared_dataset
+from tf_lowrank_dp.training.distribution import refuse_distribution
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,7 @@ def training_data(
     pad_to_multiple,
 ) -> TrainingData:
     """Samples arrays ourselves; takes the user's word for data sets that are already batched."""
+    refuse_distribution(data=x)
     if isinstance(x, PoissonSampler):
         _refuse_beside_batches("a PoissonSampler", y, sample_weight, class_weight)
         _refuse_statement(sampling, sampling_rate, num_examples)

@@ -14,8 +14,13 @@ from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
 from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.run import check_budget, start_run
+from tf_lowrank_dp.training.running_fit import (
+    allow_execution,
+    check_run,
+    refuse_nesting,
+    running,
+)
 from tf_lowrank_dp.training.saving import restore_backup
-from tf_lowrank_dp.training.state import state_of
 from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
 
@@ -67,11 +72,13 @@ def fit(
 
     Raises:
         PrivacyBudgetExceededError: the next step would overspend; what was done is kept.
-        NotPrivateError: the optimizer is not private.
+        NotPrivateError: the optimizer is not private, or a callback has exchanged it.
+        RuntimeError: `fit` of this model is running already.
         UnsupportedModelError: the model, loss or data cannot be trained privately.
         ValueError: contradictory arguments.
     """
     del shuffle
+    refuse_nesting(model)
     model._assert_compile_called("fit")
     optimizer = private_optimizer(model)
     validate_model(model)
@@ -101,9 +108,9 @@ def fit(
     spec = data.element_spec.get("y")
     callbacks = _as_list(callbacks)
     restore_backup(model, callbacks)
-    start_run(model, data.sampling, steps, seeded=data.seeded, target_spec=spec)
-    callbacks = [_BudgetGuard(_steps_taken(model, data)), *callbacks]
-    try:
+    run = start_run(model, data.sampling, steps, seeded=data.seeded, target_spec=spec)
+    callbacks = [_BudgetGuard(_steps_taken(model, data)), *callbacks, _StepGuard()]
+    with running(model, run):
         return keras.Model.fit(
             model,
             data.dataset,
@@ -117,8 +124,6 @@ def fit(
             validation_freq=validation_freq,
             shuffle=False,
         )
-    finally:
-        state_of(model).sync()
 
 
 def evaluate(model: keras.Model, *args, **kwargs):
@@ -141,7 +146,15 @@ class _BudgetGuard(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         left = self._steps_per_epoch - batch  # where data end, the last execution is cut short
+        check_run(self.model)
         check_budget(self.model, min(self.model.steps_per_execution, left), left)
+
+
+class _StepGuard(keras.callbacks.Callback):
+    """Allows a step of this `fit`, when no other callback comes before it."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        allow_execution(self.model)
 
 
 def _granule(batch_size: int, jit_compile: bool) -> int:

@@ -22,6 +22,7 @@ from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.public_gradients import public_gradients
+from tf_lowrank_dp.training.running_fit import refuse_nesting
 from tf_lowrank_dp.training.state import Run, state_of
 from tf_lowrank_dp.training.train_step import private_optimizer
 
@@ -52,7 +53,11 @@ def start_run(
 
     Returns:
         The run, also kept on the model.
+
+    Raises:
+        RuntimeError: `fit` is training the model.
     """
+    refuse_nesting(model)
     # The bounds on rounding are those of float32: TensorFloat-32 has 10 bits less.
     tf.config.experimental.enable_tensor_float_32_execution(False)
     state, optimizer = state_of(model), private_optimizer(model)

@@ -9,28 +9,24 @@ from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.sampling.batch import PRESENCE, unpack_batch
 from tf_lowrank_dp.training.added_losses import regularization_gradients
+from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.metrics import update_metrics
-from tf_lowrank_dp.training.state import state_of
+from tf_lowrank_dp.training.running_fit import bound_to_run, executed_run
 
 
 def train_step(model: keras.Model, batch: dict) -> dict:
     """One private step on a logical batch; what `fit` runs.
 
     Args:
-        model: private, compiled with a private optimizer, bound to a sampler (`fit` does it, or
-            `PrivateTrainer`).
+        model: private, compiled with a private optimizer, while its `fit` executes a step.
         batch: a logical batch, see `tf_lowrank_dp.sampling.batch`.
 
     Returns:
         The metrics' results.
     """
+    refuse_distribution()
     optimizer = private_optimizer(model)
-    run = state_of(model).run
-    if run is None or run.loss is None:
-        raise NotPrivateError(
-            "Expected a model that knows how its batches are sampled. Received: a call of "
-            "train_step outside of fit. Use model.fit, or tfdp.PrivateTrainer in a custom loop."
-        )
+    run = executed_run(model)
     presence = unpack_batch(batch)[-1]
     rest = {key: value for key, value in batch.items() if key != PRESENCE}
     jit_compile = bool(model.jit_compile) and not model.run_eagerly
@@ -47,15 +43,19 @@ def train_step(model: keras.Model, batch: dict) -> dict:
 
 
 def make_train_function(model: keras.Model, force: bool = False):
-    """Keras' train function around `train_step`, which compiles its parts itself.
+    """Keras' train function around `train_step`, for the present run; see `running_fit`.
 
-    XLA would draw the noise four times slower on a CPU, so it stays outside of what is compiled.
+    The step compiles its parts itself: XLA would draw the noise four times slower on a CPU, so it
+    stays outside of what is compiled.
     """
+    if model.train_function is not None and not force:
+        return
     jit_compile, model.jit_compile = model.jit_compile, False
     try:
-        return type(model).make_train_function(model, force)
+        type(model).make_train_function(model, force)
     finally:
         model.jit_compile = jit_compile
+    model.train_function = bound_to_run(model, model.train_function)
 
 
 def apply_gradients(model: keras.Model, optimizer: DPOptimizer, gradients) -> None:

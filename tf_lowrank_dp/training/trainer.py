@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.per_example.backward import RECORDED
 from tf_lowrank_dp.sampling import PoissonSampler
+from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.run import check_budget, start_run
@@ -30,7 +31,7 @@ class PrivateTrainer:
     Two releases of one batch tell more than two of independent draws, which nothing here notices.
 
     A model has one run at a time.  Another trainer, or `fit`, with other data or settings ends
-    that of this trainer, which then refuses to go on.
+    that of this trainer, which then refuses to go on.  While `fit` runs, there is no other.
 
     Args:
         model: private, compiled with a private optimizer (a loss is not needed).
@@ -60,6 +61,7 @@ class PrivateTrainer:
     def __init__(
         self, model: keras.Model, sampler: PoissonSampler | Sampling, steps: int | None = None
     ):
+        refuse_distribution(data=sampler)
         sampling = sampler if isinstance(sampler, Sampling) else sampler.sampling
         steps = steps or getattr(sampler, "steps", None)
         if steps is None and private_optimizer(model).noise_multiplier is None:
@@ -90,9 +92,10 @@ class PrivateTrainer:
 
         Raises:
             PrivacyBudgetExceededError: the release would overspend.
-            UnsupportedModelError: `forward` mixes examples, see `fit`.
+            UnsupportedModelError: `forward` mixes examples, see `fit`, or training is distributed.
             RuntimeError: the model was trained by another trainer or by `fit` since.
         """
+        refuse_distribution(data=batch)
         self._check_present()
         if tf.executing_eagerly():
             self.check_budget()
@@ -119,6 +122,7 @@ class PrivateTrainer:
 
     def apply(self, gradients: list[tf.Tensor]) -> None:
         """Adds weight regularisers and updates the weights with the inner optimizer."""
+        refuse_distribution()
         apply_gradients(self._model, private_optimizer(self._model), gradients)
 
     def check_budget(self, steps: int = 1) -> None:

@@ -6,6 +6,7 @@ import keras
 
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.training.data import is_task
+from tf_lowrank_dp.training.distribution import refuse_distribution
 
 _TABLES = (keras.layers.StringLookup, keras.layers.IntegerLookup)
 """Layers without weights; those inside of a `TextVectorization` are never marked as built."""
@@ -15,13 +16,14 @@ def validate_model(model: keras.Model) -> None:
     """Checks a model before it is made private, and again before each `fit`.
 
     Raises:
-        UnsupportedModelError: names the layer and the remedy.
+        UnsupportedModelError: names the layer, or what is distributed, and the remedy.
     """
     if not isinstance(model, keras.Model):
         raise UnsupportedModelError(
             f"Expected a keras.Model. Received: {type(model).__name__}. Wrap layers in a "
             "keras.Sequential or functional model."
         )
+    refuse_distribution(model)
     outside = {id(layer) for layer in _preprocessing_layers(model)}
     unbuilt = [
         layer.name

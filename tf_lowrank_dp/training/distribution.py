@@ -1,0 +1,89 @@
+"""Refusal of distributed training: each process or replica would sample and add noise by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp.errors import UnsupportedModelError
+
+_DATA = (
+    tf.distribute.DistributedDataset,
+    tf.distribute.DistributedIterator,
+    tf.distribute.DistributedValues,
+)
+
+
+def refuse_distribution(model: keras.Model | None = None, data=None) -> None:
+    """Checks that training is that of one process on one device, where the ledger is right.
+
+    Only TensorFlow's default strategy passes.  Strategies of one replica train one noise as well,
+    but do nothing that `tf.device` does not, and their data are not known to be those of one
+    process.
+
+    Args:
+        model: its variables, and those of its optimizer and metrics, are looked at.
+        data: data set, iterator or batch (nested tensors) that is about to be used.
+
+    Raises:
+        UnsupportedModelError: says what is distributed, and the remedy.
+    """
+    found = _surroundings()
+    if found is None and model is not None:
+        found = _made_in_scope(model)
+    if found is None and any(isinstance(leaf, _DATA) for leaf in tf.nest.flatten(data)):
+        found = "data that a tf.distribute strategy has distributed"
+    if found is not None:
+        raise UnsupportedModelError(
+            f"Expected private training in one process on one device. Received: {found}. Replicas "
+            "and workers would each sample and add noise by themselves, which the ledger does not "
+            "count. Run one process without TF_CONFIG; make and train the model outside of any "
+            "tf.distribute strategy, on data that were not distributed and after keras."
+            "distribution.set_distribution(None). To choose the device, use tf.device."
+        )
+
+
+def _surroundings() -> str | None:
+    """What is distributed where this is called, in `strategy.scope()` or `strategy.run` say."""
+    if tf.distribute.has_strategy():
+        return f"an active strategy, {type(tf.distribute.get_strategy()).__name__}"
+    distribution = keras.distribution.distribution()
+    if distribution is not None:
+        return f"an active keras.distribution.{type(distribution).__name__}"
+    config = os.environ.get("TF_CONFIG")
+    if config:
+        try:
+            cluster = tf.train.ClusterSpec(json.loads(config).get("cluster", {}))
+        except (AttributeError, TypeError, ValueError):
+            return f"TF_CONFIG that cannot be read, {config!r}"
+        tasks = {job: cluster.num_tasks(job) for job in cluster.jobs if job != "evaluator"}
+        if sum(tasks.values()) > 1:
+            return f"TF_CONFIG that names several processes, {tasks}"
+    return None
+
+
+def _made_in_scope(model: keras.Model) -> str | None:
+    """The first part of a model that was made in a strategy's scope."""
+    default = tf.distribute.get_strategy()
+    for name, part in _parts(model):
+        for attribute in ("_distribute_strategy", "_distribution_strategy"):
+            strategy = getattr(part, attribute, None)
+            if strategy not in (None, default):
+                return f"{name}, made in the scope of {type(strategy).__name__}"
+    return None
+
+
+def _parts(model: keras.Model) -> Iterator[tuple[str, object]]:
+    yield f"model '{model.name}'", model
+    variables = [*model.variables, *model.metrics_variables]
+    optimizer = getattr(model, "optimizer", None)
+    while optimizer is not None:
+        yield f"optimizer '{optimizer.name}'", optimizer
+        variables += optimizer.variables
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+    for variable in variables:
+        yield f"variable '{variable.path}'", variable.value

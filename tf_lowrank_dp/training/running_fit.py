@@ -1,0 +1,145 @@
+"""A running `fit` and its step: what is executed is what is counted, on the data of that `fit`.
+
+Keras looks up `model.train_function` before every step, so whatever happens in a callback, a
+generator or another thread could exchange the step.  Therefore a model has one `fit` at a time,
+`fit` checks before every execution that its run is still that of the model, and train functions
+belong to one run and work only where `fit` has just allowed an execution.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+
+import keras
+
+from tf_lowrank_dp.errors import NotPrivateError
+from tf_lowrank_dp.training.state import Run, find_state, state_of
+
+
+@dataclasses.dataclass
+class _Fit:
+    """A `fit` at work.
+
+    Attributes:
+        run: what it counts.
+        thread: the thread that may execute once, as its next execution was checked; or None.
+    """
+
+    run: Run
+    thread: int | None = None
+
+
+# Past make_private and make_standard, which a callback may call.
+_FITS: weakref.WeakKeyDictionary[keras.Model, _Fit] = weakref.WeakKeyDictionary()
+_LOCK = threading.Lock()
+_EXECUTED: contextvars.ContextVar[Run | None] = contextvars.ContextVar("executed", default=None)
+
+
+@contextlib.contextmanager
+def running(model: keras.Model, run: Run) -> Iterator[None]:
+    """Marks a model as being trained by `fit`; at the end the ledger knows all releases.
+
+    Raises:
+        RuntimeError: it is already.
+    """
+    state = state_of(model)
+    with _LOCK:
+        refuse_nesting(model)
+        _FITS[model] = _Fit(run)
+    try:
+        yield
+    finally:
+        del _FITS[model]
+        state.sync()
+
+
+def refuse_nesting(model: keras.Model) -> None:
+    """Refuses another run of a model while `fit` trains it.
+
+    Raises:
+        RuntimeError: `fit` trains it.
+    """
+    if model in _FITS:
+        raise RuntimeError(
+            "Expected one training of a private model at a time. Received: another one of "
+            f"'{model.name}' while its fit is running, from a callback, its data or another "
+            "thread, whose steps would be counted as the other's. Train on after fit has ended, "
+            "or train another model."
+        )
+
+
+def allow_execution(model: keras.Model) -> None:
+    """Allows this thread one call of the train function, if `check_run` finds nothing."""
+    check_run(model)
+    _FITS[model].thread = threading.get_ident()
+
+
+def check_run(model: keras.Model) -> None:
+    """Checks that the run of the running `fit` is still that of the model.
+
+    Raises:
+        NotPrivateError: model, optimizer or loss have been exchanged since `fit` began.
+    """
+    run, state = _FITS[model].run, find_state(model)
+    if not (
+        state is not None
+        and state.run is run
+        and model.optimizer is run.optimizer
+        and run.optimizer.ledger is state.ledger
+        and run.loss.is_current
+    ):
+        raise NotPrivateError(
+            f"Expected '{model.name}' to be compiled and private as it was when fit began. "
+            "Received: a model that was compiled or converted anew, another optimizer, or one "
+            "that another model has taken. Its next step would not be the one that is counted. "
+            "Change the model after fit has ended."
+        )
+
+
+def bound_to_run(model: keras.Model, function: Callable) -> Callable:
+    """Keras' train function, for the present run only and only where `fit` has allowed it."""
+    run = state_of(model).run
+
+    def train_function(iterator):
+        fit = _FITS.get(model)
+        if fit is None or fit.run is not run or fit.thread != threading.get_ident():
+            raise NotPrivateError(
+                "Expected a train function that is called by its fit, which knows how the batches "
+                "are sampled. Received: a call by hand, or a train function of an earlier fit. "
+                "Use model.fit, or tfdp.PrivateTrainer in a custom loop."
+            )
+        fit.thread = None
+        with executing(run):
+            return function(iterator)
+
+    return train_function
+
+
+@contextlib.contextmanager
+def executing(run: Run) -> Iterator[None]:
+    """Where `train_step` works, as a step of this run."""
+    token = _EXECUTED.set(run)
+    try:
+        yield
+    finally:
+        _EXECUTED.reset(token)
+
+
+def executed_run(model: keras.Model) -> Run:
+    """The run whose step is being executed or traced.
+
+    Raises:
+        NotPrivateError: none is, or that of another model or of an earlier `fit`.
+    """
+    run = _EXECUTED.get()
+    if run is None or run.loss is None or run is not state_of(model).run:
+        raise NotPrivateError(
+            "Expected a model that knows how its batches are sampled. Received: a call of "
+            "train_step outside of fit. Use model.fit, or tfdp.PrivateTrainer in a custom loop."
+        )
+    return run
