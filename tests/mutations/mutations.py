@@ -7,7 +7,7 @@ one by one, runs the tests named, and writes `docs/mutations.md`.
 import dataclasses
 
 RULES = {
-    0: "Noise and masks are fresh: no draw is repeated, not in a fork either (the wall)",
+    0: "Noise is fresh: no draw is repeated, not in a fork either (the wall)",
     1: "The sampler and the accountant are one object",
     2: "One logical Poisson draw, then split it",
     3: "Divide by the expected batch size",
@@ -23,6 +23,7 @@ RULES = {
     13: "Sigma is rounded up; epsilon never exceeds its target",
     14: "The neighbouring relation and the public number of examples are printed",
     15: "The ledger only grows",
+    16: "Random numbers inside a model are secret and used once",
 }
 
 
@@ -80,12 +81,12 @@ MUTATIONS = [
         "mechanism/test_noise.py::test_noise_of_variables_and_of_steps_is_independent", WALL,
     ),
     mutation(
-        0, "masks follow the seeds of the layers", "mechanism/engine.py",
+        16, "masks follow the seeds of the layers", "mechanism/engine.py",
         "with random_numbers_from(self.masks):", "if True:",
         f"{DRAWS}::test_masks_do_not_follow_from_any_seed_that_can_be_read",
     ),
     mutation(
-        0, "the seeds of the layers count the rows drawn", "per_example/backward.py",
+        16, "the seeds of the layers count the rows drawn", "per_example/backward.py",
         "as recorder, seeds_kept():", "as recorder:",
         f"{DRAWS}::test_no_state_that_is_saved_tells_how_many_rows_were_drawn",
     ),

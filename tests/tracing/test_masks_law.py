@@ -50,22 +50,23 @@ def test_each_example_has_a_mask_of_its_own_whatever_the_number_of_rows(jit_comp
         assert stats.chisquare(counts, expected).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("noise_multiplier", [0.5, 1.0, 4.0])
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
-def test_one_step_with_masks_stays_within_the_accountants_delta(noise_multiplier, epsilon):
+@pytest.mark.parametrize("noise_multiplier", [0.7, 1.0, 4.0])
+def test_one_step_with_masks_stays_within_the_accountants_delta(noise_multiplier):
     """The exact divergence of the laws that the test above found, either way."""
-    grid = np.linspace(-12, 24, 400_001)
+    grid = np.linspace(-24, 33, 100_001)
 
     def density(records):
         weights = stats.binom(records, RATE * KEPT).pmf(np.arange(records + 1))
         noise = [stats.norm(k, noise_multiplier).pdf(grid) for k in range(records + 1)]
         return weights @ np.array(noise)
 
+    accounted = pld.privacy_loss_distribution.from_gaussian_mechanism(
+        noise_multiplier, sampling_prob=RATE
+    )
     for records in (1, 4, 8):
         p, q = density(records), density(records + 1)
-        accounted = pld.privacy_loss_distribution.from_gaussian_mechanism(
-            noise_multiplier, sampling_prob=RATE
-        ).get_delta_for_epsilon(epsilon)
-        for one, other in ((p, q), (q, p)):
-            difference = np.maximum(one - np.exp(epsilon) * other, 0.0)
-            assert np.trapezoid(difference, grid) <= accounted + 1e-9
+        for epsilon in (0.1, 0.5, 1.0):
+            delta = accounted.get_delta_for_epsilon(epsilon)
+            for one, other in ((p, q), (q, p)):
+                difference = np.maximum(one - np.exp(epsilon) * other, 0.0)
+                assert np.trapezoid(difference, grid) <= delta + 1e-9
