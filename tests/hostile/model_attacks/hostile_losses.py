@@ -135,6 +135,7 @@ CASES = [
         rare_class,
         "random labels 0 and 1 are never of that class",
         data=nine_classes,
+        law="others in some draw",
     ),
     beside("pairwise ranking", pairwise_ranking, "each is compared with all others"),
     beside("correlation over the batch", correlation, "a mean and a norm over the batch"),

@@ -112,10 +112,11 @@ def table_of_counts():
     counts = keras.Input((parts.LENGTH,), dtype="int32")
 
     def frequency(ids):
-        keys = tf.cast(ids, tf.int64)
-        seen = tf.reshape(keys, [-1])
-        with tf.control_dependencies([table.insert(seen, table.lookup(seen) + 1.0)]):
-            return tf.ensure_shape(table.lookup(keys), (None, parts.LENGTH))
+        words = tf.range(parts.VOCABULARY, dtype=tf.int64)
+        new = tf.math.bincount(ids, minlength=parts.VOCABULARY, dtype=tf.float32)
+        with tf.control_dependencies([table.insert(words, table.lookup(words) + new)]):
+            seen = table.lookup(tf.cast(ids, tf.int64))
+        return tf.ensure_shape(tf.math.log1p(seen), (None, parts.LENGTH))
 
     x = L.Embedding(parts.VOCABULARY, parts.WIDTH)(counts)
     weights = L.Lambda(frequency, output_shape=(parts.LENGTH,))(counts)
