@@ -47,7 +47,7 @@ def mask_of_the_sum(x, seed):
 
 
 def rate_of_the_mean(x, seed):
-    rate = ops.sigmoid(ops.mean(x))
+    rate = ops.sigmoid(4.0 * ops.mean(x, axis=0))
     mask = keras.random.uniform(ops.shape(x), seed=seed) > rate
     return x * ops.cast(mask, x.dtype)
 
