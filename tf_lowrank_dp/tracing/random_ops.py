@@ -20,6 +20,7 @@ from typing import Protocol
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.common.stateless_scope import in_stateless_scope
 from tensorflow.python.framework import op_callbacks, ops
 
 from tf_lowrank_dp.errors import UnsupportedModelError
@@ -57,7 +58,8 @@ class ConstantSource(FixedSource):
     """As `FixedSource`, with one number for all elements of a draw.
 
     No row's number depends on where it stands, so that a model that draws can be compared on
-    batches of different sizes.  Draws whose law depends on the data are as usual.
+    batches of different sizes.  Uniform ones are near 1, where dropout keeps what it gets.  Draws
+    whose law depends on the data are as usual.
     """
 
 
@@ -118,6 +120,9 @@ def seeds_kept() -> Iterator[None]:
     Their counters would tell how often a private step drew, which depends on the number of rows.
     Other variables that a forward pass assigns are assigned when it ends.
     """
+    if in_stateless_scope():  # which keeps them
+        yield
+        return
     with _SeedsKept(collect_losses=True) as scope:
         yield
     for variable, value in scope.updates.values():
@@ -150,7 +155,9 @@ _CALLS = {
 def _replacement(op_type: str, inputs, outputs, source: Source) -> tf.Tensor | None:
     """What an operation gives instead; None where it does not draw."""
     if op_type in DRAWS and isinstance(source, ConstantSource) and op_type not in OF_DATA:
-        number = DRAWS[op_type]([tf.constant([1]), *inputs[1:]], outputs, source)
+        number = DRAWS[op_type]([tf.zeros([0], tf.int32), *inputs[1:]], outputs, source)
+        if "Uniform" in op_type and number.dtype.is_floating:
+            number = 1.0 - number / 32.0
         return tf.broadcast_to(number, inputs[0])
     if op_type in DRAWS:
         return DRAWS[op_type](inputs, outputs, source)

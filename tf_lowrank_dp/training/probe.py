@@ -7,7 +7,6 @@ random rows in the shape of the data, never on the data themselves.
 from __future__ import annotations
 
 import functools
-import math
 
 import keras
 import numpy as np
@@ -18,20 +17,19 @@ from keras.src.random.seed_generator import global_seed_generator
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import Recorder
 from tf_lowrank_dp.layers.registry import capturing
-from tf_lowrank_dp.per_example.backward import bookkeeping
 from tf_lowrank_dp.tracing.random_ops import (
     ConstantSource,
     FixedSource,
     random_numbers_from,
     seeds_kept,
 )
-from tf_lowrank_dp.training.random_batch import random_batch
+from tf_lowrank_dp.training.gradient_probe import check_gradients
+from tf_lowrank_dp.training.random_batch import RANGES, random_batch, random_weights
+from tf_lowrank_dp.training.row_proof import check_rows
 
 _ROWS = 3
 _SENTENCES = ((1, 4), (5, 8))  # words
 _TOLERANCE = 1e-4
-# Of gradients, and the share of the whole gradient with which a variable's is at least compared.
-_GRADIENTS = {True: (0.05, 0.01), False: (0.2, 0.1)}  # all layers compute in float32, or not
 
 
 def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True) -> None:
@@ -55,37 +53,61 @@ def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True
             gradient of a variable would be wrong, or state is changed or created.
     """
     generator = np.random.default_rng(0)
-    # Texts of the second batch are longer: padding to the longest of a batch couples examples.
-    first, other = (
-        random_batch(model, element_spec, generator, _ROWS, lengths) for lengths in _SENTENCES
-    )
-    keep_first = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], 0), first, other)
-    keep_last = tf.nest.map_structure(lambda a, b: tf.concat([b[:-1], a[-1:]], 0), first, other)
-    alone = tf.nest.map_structure(lambda a: a[:1], first)
-    longer = tf.nest.map_structure(lambda a: tf.concat([a, a[-1:]], 0), first)
-
-    try:
-        together = _Traced(model, forward, element_spec, FixedSource())
-        losses = together(first)
-    except tf.errors.InvalidArgumentError as error:
-        if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
-            raise _reads_other_strings(model) from error
-        raise
+    together = _Traced(model, forward, element_spec, FixedSource())
     _check_state(model, together.changed)
-    _check_shape(losses)
-    for row, batch in ((0, keep_first), (-1, keep_last)):
-        _check_equal(losses[row], together(batch)[row], "the other examples of its batch")
     # Random numbers that are the same for all rows do not depend on how many there are.
     alike = _Traced(model, forward, element_spec, ConstantSource())
     if alike.created:
         raise _creates(model, f"'{alike.created[0].path}'")
-    whole = alike(first)
-    for batch in (alone, longer):
-        _check_equal(whole[0], alike(batch)[0], "the size of its batch")
+    present = [tf.convert_to_tensor(variable) for variable in model.trainable_variables]
+    weights = [present, random_weights(present, generator)]
+    # Texts of the second batch are longer: padding to the longest of a batch couples examples.
+    batches = [
+        [
+            random_batch(model, element_spec, generator, _ROWS, lengths, numbers)
+            for lengths in _SENTENCES
+        ]
+        for numbers in RANGES
+    ]
+    compared = False
+    for first, other in batches:
+        for values in weights:
+            try:
+                compared |= _check_losses(together, alike, first, other, values)
+            except tf.errors.InvalidArgumentError as error:
+                if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
+                    raise _reads_other_strings(model) from error
+                raise
+    proven = check_rows(model, forward, element_spec, recorded)
     if recorded:
-        both = tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), first, other)
-        _check_first_axes(model, forward, first)
-        _check_gradients(model, forward, both)
+        _check_first_axes(model, forward, element_spec)
+        both = [tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), *pair) for pair in batches]
+        check_gradients(model, forward, both, weights[::-1])
+    if not (compared or proven):
+        raise UnsupportedModelError(
+            "Expected finite losses on random data, by which a model is tried before it trains. "
+            f"Received: '{model.name}', whose losses are NaN or infinite on all of them, with its "
+            "own weights and with random ones. Let its layers and loss be finite for numbers "
+            "between 0 and 1, or for those of a normal distribution."
+        )
+
+
+def _check_losses(together, alike, first, other, values) -> bool:
+    """Compares the losses of rows beside other rows; returns whether any were finite."""
+    keep_first = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], 0), first, other)
+    keep_last = tf.nest.map_structure(lambda a, b: tf.concat([b[:-1], a[-1:]], 0), first, other)
+    alone = tf.nest.map_structure(lambda a: a[:1], first)
+    longer = tf.nest.map_structure(lambda a: tf.concat([a, a[-1:]], 0), first)
+    losses = together(first, values)
+    _check_shape(losses)
+    compared = False
+    for row, batch in ((0, keep_first), (-1, keep_last)):
+        beside_others = together(batch, values)[row]
+        compared |= _check_equal(losses[row], beside_others, "the other examples of its batch")
+    whole = alike(first, values)
+    for batch in (alone, longer):
+        _check_equal(whole[0], alike(batch, values)[0], "the size of its batch")
+    return compared
 
 
 class _Traced:
@@ -97,11 +119,14 @@ class _Traced:
     """
 
     def __init__(self, model, forward, element_spec, source):
-        variables, seeds = model.variables, {id(state) for state in _seed_states(model)}
+        trained = model.trainable_variables
+        seeds = {id(state) for state in _seed_states(model)}
 
-        def losses(batch):
+        def losses(batch, values):
             # add_loss is part of the loss; what the loss creates for itself is initialised below.
-            scope = keras.StatelessScope(collect_losses=True, initialize_variables=False)
+            mapping = list(zip(trained, values, strict=True))
+            scope = keras.StatelessScope(mapping, collect_losses=True, initialize_variables=False)
+            given = dict(scope.state_mapping)
             with scope:
                 with (
                     random_numbers_from(source),
@@ -115,7 +140,9 @@ class _Traced:
                         raise _creates(model, "a keras.Variable") from error
                 # Known until the scope ends.
                 self.created = list(get_global_attribute("uninitialized_variables", []))
-            updated = [v for v in variables if scope.get_current_value(v) is not None]
+            updated = [
+                v for v in model.variables if scope.get_current_value(v) is not given.get(id(v))
+            ]
             self.changed = [v for v in updated if id(v) not in seeds]
             return found
 
@@ -123,13 +150,14 @@ class _Traced:
             lambda spec: tf.TensorSpec([None, *spec.shape[1:]], spec.dtype), element_spec
         )
         function = tf.function(losses, autograph=False)
-        self._losses = function.get_concrete_function(rows)
+        specs = [tf.TensorSpec(v.shape, v.dtype) for v in trained]
+        self._losses = function.get_concrete_function(rows, specs)
         with keras.StatelessScope():
             pass  # initialises, when it ends, what was created in the graph
 
-    def __call__(self, batch) -> tf.Tensor:
-        """Losses `(b,)`."""
-        return self._losses(*tf.nest.flatten(batch))
+    def __call__(self, batch, values) -> tf.Tensor:
+        """Losses `(b,)` with these values of the trainable variables."""
+        return self._losses(*tf.nest.flatten(batch), *values)
 
 
 def _seed_states(model) -> list:
@@ -158,61 +186,22 @@ def _creates(model, name: str) -> UnsupportedModelError:
     )
 
 
-def _check_first_axes(model, forward, batch) -> None:
+def _check_first_axes(model, forward, element_spec) -> None:
     """The recorder refuses outputs whose first axis is not that of the examples.
 
     An axis that happens to be as long as one batch is not as long as another.
     """
 
     def recorded(batch):
-        size = tf.nest.flatten(batch)[0].shape[0]
         tape = tf.GradientTape(watch_accessed_variables=False)
         with tape, random_numbers_from(FixedSource()), seeds_kept(), capturing(model):
-            with Recorder(model.trainable_variables, tape, size):
+            with Recorder(model.trainable_variables, tape, _ROWS):
                 forward(batch)
 
-    tf.function(recorded, autograph=False).get_concrete_function(batch)
-
-
-def _check_gradients(model, forward, batch) -> None:
-    """Weights that differ tell the rows of the examples apart."""
-    variables = model.trainable_variables
-    weights = tf.linspace(0.5, 1.5, tf.nest.flatten(batch)[0].shape[0])
-
-    @tf.function(autograph=False)
-    def both_ways(batch):
-        with random_numbers_from(FixedSource()):
-            recorded = bookkeeping(model, forward, batch).gradients
-            found = [gradient.weighted_sum(weights) for gradient in recorded]
-        with random_numbers_from(FixedSource()), seeds_kept(), tf.GradientTape() as tape:
-            losses, _ = forward(batch)
-            loss = tf.reduce_sum(weights * tf.cast(losses, tf.float32))
-        zero = tf.UnconnectedGradients.ZERO
-        gradients = tape.gradient(
-            loss, [v.value for v in variables], unconnected_gradients=zero
-        )
-        return found, [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in gradients]
-
-    found, expected = both_ways(batch)
-    whole = float(tf.linalg.global_norm(expected))
-    if not np.isfinite(whole):
-        return
-    layers = model._flatten_layers()
-    exact = all(getattr(layer, "compute_dtype", None) in (None, "float32") for layer in layers)
-    tolerance, share = _GRADIENTS[exact]
-    for variable, gradient, reference in zip(variables, found, expected, strict=True):
-        same_shape = gradient.shape == reference.shape
-        error = float(tf.norm(gradient - reference)) if same_shape else math.inf
-        scale = max(float(tf.norm(reference)), share * whole, 1e-12)
-        if not error <= tolerance * scale:
-            raise UnsupportedModelError(
-                "Expected per-example gradients that add up to the ordinary gradient. Received: on "
-                f"random data, that of '{variable.path}' is off by {error / scale:.2g} of its norm."
-                " Either the model takes examples out of their order, or uses a weight in a way "
-                "that the layers do not know of (outside of its layer, say). Use "
-                "gradient_method='vectorized', or register the class of the surrounding layer "
-                "with tf_lowrank_dp.layers.register_fallback."
-            )
+    spec = tf.nest.map_structure(
+        lambda spec: tf.TensorSpec([_ROWS, *spec.shape[1:]], spec.dtype), element_spec
+    )
+    tf.function(recorded, autograph=False).get_concrete_function(spec)
 
 
 def _check_state(model, changed) -> None:
@@ -232,10 +221,10 @@ def _check_shape(losses) -> None:
         )
 
 
-def _check_equal(a, b, what: str) -> None:
+def _check_equal(a, b, what: str) -> bool:
     a, b = float(a), float(b)
     if not (np.isfinite(a) and np.isfinite(b)):
-        return  # Random inputs can be outside a model's domain; there is nothing to compare.
+        return False  # Random inputs can be outside a model's domain; there is nothing to compare.
     if abs(a - b) > _TOLERANCE * max(1e-3, abs(a), abs(b)):
         raise UnsupportedModelError(
             "Expected layers and losses that treat each example by itself. Received: on random "
@@ -243,3 +232,4 @@ def _check_equal(a, b, what: str) -> None:
             "layer or loss that mixes examples (batch statistics, contrastive or ranking losses, "
             "means over the batch): no clipping could bound one example's influence."
         )
+    return True

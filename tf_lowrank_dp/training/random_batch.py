@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+RANGES = ("unit", "normal")
 _UNKNOWN_SIZE = 8
 _DIGITS = [str(digit) for digit in range(10)]
 
@@ -16,8 +20,9 @@ def random_batch(
     generator: np.random.Generator,
     rows: int,
     sentence_lengths: tuple[int, int],
+    numbers: str = RANGES[0],
 ):
-    """Numbers in [0, 1), integers 0 and 1, and strings of words that the model knows.
+    """Numbers of a range, and strings of words that the model knows.
 
     The words of an input come from the vocabulary of the lookup layer that reads it, as unknown
     ones would all look the same to it; where that is not known, from those of all lookup layers, or
@@ -29,6 +34,8 @@ def random_batch(
         generator: of the random numbers.
         rows: number of examples.
         sentence_lengths: lowest and highest number of words.
+        numbers: "unit" for numbers in [0, 1) and the integers 0 and 1, "normal" for a normal
+            distribution of deviation 2 and the integers 1 and 2.
     """
 
     def random(path, spec):
@@ -36,14 +43,35 @@ def random_batch(
         if spec.dtype == tf.string:
             readers = _readers(model, _input_name(model, path))
             return _random_strings(readers, shape, generator, sentence_lengths)
-        if spec.dtype.is_floating:
+        if spec.dtype.is_floating and numbers == "unit":
             values = generator.uniform(0.0, 1.0, shape)
+        elif spec.dtype.is_floating:
+            values = generator.normal(0.0, 2.0, shape)
         else:
-            values = generator.integers(0, 2, shape)
+            values = generator.integers(0, 2, shape) + (numbers != "unit")
         return tf.constant(values, spec.dtype)
 
     values = [random(*leaf) for leaf in keras.tree.flatten_with_path(element_spec)]
     return keras.tree.pack_sequence_as(element_spec, values)
+
+
+def random_weights(
+    present: Sequence[tf.Tensor], generator: np.random.Generator
+) -> list[tf.Tensor]:
+    """Weights in place of those at hand, of a similar size: none is zero, and none is alike.
+
+    Args:
+        present: the trainable weights.
+        generator: of the random numbers.
+    """
+    found = []
+    for value in present:
+        deviation = float(tf.math.reduce_std(tf.cast(value, tf.float32)))
+        fan_in = max(math.prod(value.shape[:-1]), 1)
+        scale = deviation or 0.3 / math.sqrt(fan_in)
+        added = tf.constant(generator.normal(0.0, scale, value.shape), tf.float32)
+        found.append(tf.cast(tf.cast(value, tf.float32) + added, value.dtype))
+    return found
 
 
 def _random_strings(readers, shape, generator, sentence_lengths) -> tf.Tensor:

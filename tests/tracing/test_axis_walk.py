@@ -1,0 +1,168 @@
+"""The walk through a graph: what it says of an axis of examples is true of the numbers."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_lowrank_dp.tracing.axis_walk import Walk
+from tf_lowrank_dp.tracing.example_axis import Joined, Rows, Unknown
+from tf_lowrank_dp.tracing.random_ops import FixedSource, random_numbers_from
+
+SIZE, TIME, WIDTH = 13, 4, 6
+ops = keras.ops
+KERNEL = tf.reshape(tf.sin(tf.range(36.0)), [6, 6])
+IMAGE = tf.reshape(tf.sin(tf.range(2 * 2 * 6 * 3.0)), [2, 2, 6, 3])
+
+# From x (SIZE, TIME, WIDTH); each must keep the examples apart.
+ROWS = {
+    "broadcast": lambda x: x * KERNEL[:TIME] + KERNEL[0] - 1.0,
+    "with itself": lambda x: x[:, :, :1] * x + ops.mean(x, (1, 2), keepdims=True),
+    "mean of positions": lambda x: ops.mean(x, 1),
+    "sum of all but examples": lambda x: tf.reduce_sum(x, [1, 2]),
+    "matrix product": lambda x: x @ KERNEL,
+    "gram of an example": lambda x: tf.matmul(x, x, transpose_b=True),
+    "einsum": lambda x: tf.einsum("bti,io->bto", x, KERNEL),
+    "einsum over positions": lambda x: tf.einsum("bti,bsi->bts", x, x),
+    "transposed": lambda x: tf.transpose(x, [2, 0, 1]),
+    "positions in the first axis": lambda x: tf.reshape(x, [-1, WIDTH]) @ KERNEL,
+    "positions first, then merged": lambda x: tf.reshape(tf.transpose(x, [1, 0, 2]), [-1, WIDTH]),
+    "merged and back": lambda x: tf.reshape(tf.reshape(x, [-1, WIDTH]) @ KERNEL, [SIZE, -1]),
+    "flattened": lambda x: tf.reshape(x, [SIZE, TIME * WIDTH]),
+    "axes of one": lambda x: tf.squeeze(x[:, None, :, None], [1, 3]),
+    "softmax": lambda x: tf.nn.softmax(x),
+    "softmax over positions": lambda x: ops.softmax(x, 1),
+    "sorted": lambda x: ops.sort(x, -1),
+    "cumulated over positions": lambda x: ops.cumsum(x, 1),
+    "reversed positions": lambda x: tf.reverse(x, [1]),
+    "rolled features": lambda x: tf.roll(x, 2, 2),
+    "joined features": lambda x: tf.concat([x, 2.0 * x, tf.zeros([SIZE, TIME, 1])], 2),
+    "two views": lambda x: tf.concat([x, -x], 0),
+    "two views, the first": lambda x: tf.split(tf.concat([x, -x], 0), 2)[0],
+    "stacked": lambda x: tf.stack([x, x * x], 0),
+    "unstacked": lambda x: tf.unstack(x, axis=1)[2],
+    "slices": lambda x: x[:, 1:3, ::-1],
+    "one position": lambda x: x[:, -1],
+    "last feature, new axis": lambda x: x[..., None, -1],
+    "padded": lambda x: tf.pad(x, [[0, 0], [1, 1], [0, 2]]),
+    "tiled": lambda x: tf.tile(x, [1, 2, 1]),
+    "repeated": lambda x: tf.repeat(x, 3, 1),
+    "table": lambda x: tf.gather(KERNEL, tf.cast(tf.abs(x[:, :, 0]), tf.int32) % 6),
+    "features by number": lambda x: tf.gather(x, [3, 1], axis=2),
+    "own position": lambda x: tf.gather(
+        x, tf.cast(tf.abs(x[:, :1, 0]), tf.int32) % TIME, axis=1, batch_dims=1
+    ),
+    "one hot": lambda x: tf.one_hot(tf.cast(tf.abs(x[:, :, 0]), tf.int32) % 5, 5),
+    "masked": lambda x: tf.where(x > 0.0, x, tf.zeros_like(x)),
+    "convolution": lambda x: tf.nn.conv2d(x[:, :, None], IMAGE[:, :1], 1, "SAME"),
+    "pooling": lambda x: tf.nn.max_pool2d(x[..., None], 2, 2, "VALID"),
+    "own random numbers": lambda x: x + keras.random.normal(tf.shape(x)),
+    "dropout": lambda x: keras.random.dropout(x, 0.5),
+    "one mask for all": lambda x: x * keras.random.uniform((1, 1, WIDTH)),
+    "largest of the features": lambda x: tf.argmax(x, -1),
+    "loop over positions": lambda x: tf.while_loop(
+        lambda i, h: i < TIME, lambda i, h: (i + 1, tf.tanh(h + x[:, 0])), (0, x[:, 1])
+    )[1],
+    "branch by a constant": lambda x: tf.cond(
+        tf.constant(True), lambda: x + 1.0, lambda: x * 2.0
+    ),
+    "function": lambda x: tf.function(lambda z: tf.nn.relu(z) @ KERNEL)(x),
+    "layer normalisation": lambda x: (x - ops.mean(x, -1, keepdims=True))
+    / ops.std(x, -1, keepdims=True),
+}
+
+# Each of these lets an example see others.
+JOINED = {
+    "mean": lambda x: x + 0.0 * tf.reduce_mean(x, 0),
+    "mean of all": lambda x: x - tf.reduce_mean(x),
+    "largest of the batch": lambda x: x / tf.reduce_max(tf.abs(x), 0),
+    "softmax over the batch": lambda x: ops.softmax(x, 0),
+    "cumulated": lambda x: tf.cumsum(x, 0),
+    "reversed": lambda x: x + x[::-1],
+    "rolled": lambda x: x + tf.roll(x, 1, 0),
+    "first row": lambda x: x + x[:1],
+    "all but the last": lambda x: x + tf.pad(x[1:], [[0, 1], [0, 0], [0, 0]]),
+    "gram of the batch": lambda x: tf.matmul(x[:, 0], x[:, 0], transpose_b=True),
+    "covariance": lambda x: x @ tf.matmul(x[:, 0], x[:, 0], transpose_a=True),
+    "attention over the batch": lambda x: tf.einsum("bti,cti->bct", x, x),
+    "pairs": lambda x: x[:, None, 0] - x[None, :, 0],
+    "merged with positions, then summed": lambda x: x
+    + tf.reduce_sum(tf.reshape(x, [-1, WIDTH]), 0),
+    "shuffled": lambda x: tf.gather(x, tf.argsort(x[:, 0, 0])),
+    "in order": lambda x: x * ops.sort(x[:, 0, 0], 0)[:, None, None],
+    "behind a rare condition": lambda x: tf.where(x > 1e6, x - tf.reduce_mean(x, 0), x),
+    "behind a dead unit": lambda x: x + tf.nn.relu(tf.reduce_mean(x, 0) - 1e9),
+    "by a branch on the batch": lambda x: tf.cond(
+        tf.reduce_mean(x) > 1e6, lambda: x * 2.0, lambda: x
+    ),
+    "in a function": lambda x: tf.function(lambda z: z - tf.reduce_mean(z, 0))(x),
+    "in a loop": lambda x: tf.while_loop(
+        lambda i, h: i < 3, lambda i, h: (i + 1, h - tf.reduce_mean(h, 0)), (0, x)
+    )[1],
+    "batch normalisation": lambda x: tf.raw_ops.FusedBatchNormV3(
+        x=x[:, :, None], scale=tf.ones([6]), offset=tf.zeros([6]), mean=tf.zeros([6]),
+        variance=tf.ones([6]), is_training=True,
+    )[0],
+}
+
+# Right or wrong, the walk does not claim to know.
+UNKNOWN = {
+    "numbers of the rows": lambda x: x * tf.range(float(SIZE))[:, None, None],
+    "segments": lambda x: tf.math.unsorted_segment_sum(x, tf.range(SIZE) // 2, SIZE),
+    "own row by number": lambda x: tf.gather_nd(x, tf.stack([tf.range(SIZE)] * 1, 1)),
+}
+
+
+def labelled(function):
+    """The label of the function's result, and the function."""
+
+    @tf.function(autograph=False)
+    def traced(x):
+        with random_numbers_from(FixedSource()):
+            return function(x)
+
+    graph = traced.get_concrete_function(tf.TensorSpec([SIZE, TIME, WIDTH])).graph
+    [label] = Walk(SIZE).outputs(graph, [Rows(0)])
+    return label, traced
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_what_is_said_to_be_an_examples_own_does_not_change_with_others(name):
+    label, function = labelled(ROWS[name])
+    assert isinstance(label, Rows), label
+    x = np.random.default_rng(0).normal(0.0, 2.0, (SIZE, TIME, WIDTH)).astype("float32")
+    other = x.copy()
+    other[3] = np.random.default_rng(1).normal(0.0, 2.0, (TIME, WIDTH))
+    a, b = (np.moveaxis(function(v).numpy(), label.axis, 0) for v in (x, other))
+    own = np.arange(len(a)) // label.inner % SIZE == 3
+    np.testing.assert_array_equal(a[~own], b[~own])
+    assert np.any(a[own] != b[own])
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_what_joins_examples_is_found_whatever_the_numbers_are(name):
+    label, _ = labelled(JOINED[name])
+    assert isinstance(label, Joined), label
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_is_not_known_is_left_to_the_probe(name):
+    label, _ = labelled(UNKNOWN[name])
+    assert isinstance(label, Unknown), label
+
+
+def test_what_changes_state_is_found():
+    variable, table = tf.Variable(0.0), tf.lookup.experimental.MutableHashTable(
+        tf.string, tf.float32, 0.0
+    )
+
+    def inner(x):
+        variable.assign_add(tf.reduce_sum(x))
+        table.insert("sum", tf.reduce_sum(x))
+        return tf.numpy_function(lambda z: z, [x], tf.float32)
+
+    function = tf.function(lambda x: tf.function(inner)(x))
+    walk = Walk(SIZE)
+    walk.outputs(function.get_concrete_function(tf.TensorSpec([SIZE, 2])).graph, [Rows(0)])
+    kinds = {write.split()[0] for write in walk.writes}
+    assert kinds == {"AssignAddVariableOp", "LookupTableInsertV2", "PyFunc"}

@@ -1,0 +1,201 @@
+"""The walk through a traced graph: from the inputs' axis of examples to the outputs'."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
+
+from tf_lowrank_dp.tracing.axis_rules import ELEMENTWISE, REDUCTIONS, RULES, apply
+from tf_lowrank_dp.tracing.example_axis import (
+    Joined,
+    Label,
+    Operation,
+    Public,
+    Rows,
+    Unknown,
+    worst,
+)
+from tf_lowrank_dp.tracing.random_draws import DRAWS
+
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_LOOPS = ("While", "StatelessWhile")
+_BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+_EVEN = {*ELEMENTWISE, *REDUCTIONS, *DRAWS, "Fill", "BroadcastTo", "Tile", "Reshape"}
+_EVEN |= {"ExpandDims", "Squeeze", "Transpose"}
+_WRITES = ("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert", "LookupTableImport")
+_WRITES += ("LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc", "EagerPyFunc", "WriteFile")
+_FIRST_ONLY = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+
+
+@dataclasses.dataclass
+class Walk:
+    """What was found on the way.
+
+    Attributes:
+        size: number of examples that the graph was traced with.
+        writes: operations that change state or leave TensorFlow, by name.
+    """
+
+    size: int
+    writes: list[str] = dataclasses.field(default_factory=list)
+    _library: dict = dataclasses.field(default_factory=dict, repr=False)
+
+    def outputs(self, graph: tf.Graph, inputs: Sequence[Label]) -> list[Label]:
+        """The labels of a function graph's outputs.
+
+        Args:
+            graph: a traced function; what it captures is public unless `inputs` says otherwise.
+            inputs: labels of its inputs, in their order; those left out are public.
+        """
+        labels: dict[int, Label] = {}
+        for index, tensor in enumerate(graph.inputs):
+            labels[id(tensor)] = inputs[index] if index < len(inputs) else Public()
+        self._graph_labels(graph, labels)
+        return [labels.get(id(tensor), Public()) for tensor in graph.outputs]
+
+    def _graph_labels(self, graph: tf.Graph, labels: dict[int, Label]) -> None:
+        for op in graph.get_operations():
+            if op.type.startswith(_WRITES):
+                self.writes.append(f"{op.type} '{op.name}'")
+            if not op.outputs or id(op.outputs[0]) in labels:
+                continue
+            found = [labels.get(id(tensor), Public()) for tensor in op.inputs]
+            results = self._results(op, found)
+            for tensor, label in zip(op.outputs, results, strict=True):
+                labels[id(tensor)] = label
+
+    def _results(self, op: tf.Operation, found: list[Label]) -> list[Label]:
+        count = len(op.outputs)
+        if op.type in _CALLS:
+            return self._called(op, "f", found)
+        if op.type in _LOOPS:
+            return self._looped(op, found)
+        if op.type in _BRANCHES:
+            return self._branched(op, found)
+        if all(isinstance(label, Public) for label in found):
+            return [self._public(op, found)] * count
+        operation = Operation(op, tuple(found), self.size)
+        if op.type.startswith("TensorList"):
+            return [_list_label(operation)] * count
+        label = apply(RULES.get(op.type, _not_known), operation)
+        if op.type in _FIRST_ONLY and isinstance(label, Rows):
+            return [label] + [Public()] * (count - 1)
+        return [label] * count
+
+    def _public(self, op: tf.Operation, found: list[Label]) -> Label:
+        """The label of what is computed without examples, such as the random numbers of rows."""
+        is_draw = op.type in DRAWS
+        shape = op.outputs[0].shape
+        if is_draw and shape.is_fully_defined():
+            own = [axis for axis, length in enumerate(shape) if length and length % self.size == 0]
+            if len(own) == 1:
+                return Rows(own[0], shape[own[0]] // self.size)
+        is_random = is_draw or any(label.random for label in found)
+        return Public(_is_even(op, found), is_random)
+
+    def _called(self, op: tf.Operation, attribute: str, found: list[Label]) -> list[Label]:
+        return self.outputs(self._body(op, op.get_attr(attribute).name, op.inputs), found)
+
+    def _body(self, op: tf.Operation, name: str, inputs: Sequence[tf.Tensor]) -> tf.Graph:
+        """The graph of a function that an operation calls, with the shapes of its inputs."""
+        if name not in self._library:
+            functions = op.graph.as_graph_def().library.function
+            self._library |= {function.signature.name: function for function in functions}
+        with op.graph.as_default():
+            return function_def_to_graph(
+                self._library[name],
+                input_shapes=[tensor.shape for tensor in inputs],
+                propagate_device_spec=True,
+            )
+
+    def _looped(self, op: tf.Operation, found: list[Label]) -> list[Label]:
+        body = self._body(op, op.get_attr("body").name, op.inputs)
+        condition = self._body(op, op.get_attr("cond").name, op.inputs)
+        labels = list(found)
+        for _ in range(2 * len(labels) + 2):
+            results = self.outputs(body, labels)
+            merged = [_either(a, b, op) for a, b in zip(labels, results, strict=True)]
+            if merged == labels:
+                break
+            labels = merged
+        decided = self.outputs(condition, labels)
+        return [_under(decided[0], label, op) for label in labels]
+
+    def _branched(self, op: tf.Operation, found: list[Label]) -> list[Label]:
+        names = [
+            op.get_attr(name) for name in ("then_branch", "else_branch") if "If" in op.type
+        ] or op.get_attr("branches")
+        inputs = list(op.inputs)[1:]
+        results = [self.outputs(self._body(op, name.name, inputs), found[1:]) for name in names]
+        merged = results[0]
+        for result in results[1:]:
+            merged = [_either(a, b, op) for a, b in zip(merged, result, strict=True)]
+        return [_under(found[0], label, op) for label in merged]
+
+
+def _not_known(o: Operation) -> Label:
+    return o.unknown
+
+
+def _either(a: Label, b: Label, op: tf.Operation) -> Label:
+    """One of two labels, as in a branch or after one more iteration."""
+    if a == b:
+        return a
+    bad = worst([a, b])
+    if bad is not None:
+        return bad
+    kinds = {type(a), type(b)}
+    if kinds == {Public}:
+        return Public()
+    held = a if isinstance(a, Rows) else b
+    other = b if held is a else a
+    # Zeros, or numbers of one law, that a loop begins with.
+    if isinstance(other, Public) and other.even:
+        return held
+    return Unknown(f"{op.type} '{op.name}'")
+
+
+def _under(decision: Label, label: Label, op: tf.Operation) -> Label:
+    """A result on which a loop or branch decided by a value of this label."""
+    if isinstance(decision, Public):
+        return label
+    if isinstance(decision, Joined):
+        return decision
+    return worst([label]) or Unknown(f"{op.type} '{op.name}'")
+
+
+def _is_even(op: tf.Operation, found: list[Label]) -> bool:
+    if op.type == "Const":
+        value = tf.get_static_value(op.outputs[0])
+        return bool(np.size(value)) and bool(np.all(value == np.ravel(value)[0]))
+    if op.type in DRAWS or op.type == "Fill":
+        return True
+    if op.type in ("ZerosLike", "OnesLike"):
+        return True
+    return op.type in _EVEN and all(
+        isinstance(label, Public) and (label.even or tensor.shape.rank == 0)
+        for label, tensor in zip(found, op.inputs, strict=True)
+        if tensor.dtype not in (tf.int32, tf.resource) or label.even
+    )
+
+
+def _list_label(o: Operation) -> Label:
+    """Lists of tensors hold what their elements hold: a list over an axis that is no example's."""
+    bad = worst(o.labels)
+    if bad is not None:
+        return bad
+    held = {label for label in o.labels if isinstance(label, Rows)}
+    if len(held) != 1:
+        return o.unknown
+    [label] = held
+    if o.op.type == "TensorListFromTensor":
+        return o.unknown if label.axis == 0 else Rows(label.axis - 1, label.inner)
+    if o.op.type == "TensorListStack":
+        return Rows(label.axis + 1, label.inner)
+    if o.op.type in ("TensorListSetItem", "TensorListGetItem", "TensorListPushBack"):
+        return label
+    return o.unknown

@@ -1,0 +1,180 @@
+"""Where the examples are in each tensor of a traced forward pass, whatever the numbers are.
+
+A walk through the graph follows the axis of the examples from the inputs to the losses.  An
+operation that joins rows, such as a mean over the batch, is found behind a gate of zero, a branch
+that is rarely taken or a constant that a callback raises later.  What the walk does not know it
+says so, and the probe has to do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """What a tensor holds of the examples."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Public(Label):
+    """Nothing.
+
+    Attributes:
+        even: whether its values are equal, or independent with one law, along every axis, so that
+            they do not tell rows apart.
+        random: whether it is computed from random numbers that are not those of the rows.
+    """
+
+    even: bool = False
+    random: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows(Label):
+    """One example at each index of an axis, `(index // inner) % size` of the batch.
+
+    Attributes:
+        axis: the axis.
+        inner: how many neighbouring indices belong to one example.
+    """
+
+    axis: int
+    inner: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Joined(Label):
+    """Several examples at once.
+
+    Attributes:
+        by: name and type of the operation that joined them.
+    """
+
+    by: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Unknown(Label):
+    """Something that the walk cannot tell.
+
+    Attributes:
+        by: name and type of the operation.
+    """
+
+    by: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+    """An operation with what its rule needs.
+
+    Attributes:
+        op: the operation.
+        labels: of its inputs.
+        size: number of examples.
+    """
+
+    op: tf.Operation
+    labels: tuple[Label, ...]
+    size: int
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.op.type} '{self.op.name}'"
+
+    @property
+    def joined(self) -> Joined:
+        """The label of an output in which this operation joined examples."""
+        return Joined(self.name)
+
+    @property
+    def unknown(self) -> Unknown:
+        """The label of an output that the walk cannot follow."""
+        return Unknown(self.name)
+
+    def shape(self, index: int) -> tuple[int | None, ...] | None:
+        """Static shape of an input, see `shape_of`."""
+        return shape_of(self.op.inputs[index])
+
+    def rank(self, index: int) -> int | None:
+        """Number of axes of an input; None where it is not known."""
+        return self.op.inputs[index].shape.rank
+
+    def out_shape(self, index: int = 0) -> tuple[int | None, ...] | None:
+        """Static shape of an output, see `shape_of`."""
+        return shape_of(self.op.outputs[index])
+
+    def value(self, index: int) -> np.ndarray | None:
+        """Static value of an input; None where it is not known."""
+        return static_value(self.op.inputs[index])
+
+    def spans(self, label: Rows, count: int | None) -> bool:
+        """Whether `count` neighbouring indices of the axis hold all examples equally often."""
+        return count is not None and count % (self.size * label.inner) == 0
+
+    def tells_rows_apart(self, index: int, axis: int) -> bool:
+        """Whether a public input differs along an output's axis, counted from its last."""
+        label, shape = self.labels[index], self.shape(index)
+        if not isinstance(label, Public) or label.even or shape is None:
+            return not isinstance(label, Public) or not label.even
+        return axis <= len(shape) and shape[-axis] != 1
+
+
+def static_value(tensor: tf.Tensor) -> np.ndarray | None:
+    """The value of a tensor that is computed from constants, such as the order of axes."""
+    value = tf.get_static_value(tensor)
+    if value is not None:
+        return np.asarray(value)
+    if tensor.op.type not in _ARITHMETIC:
+        return None
+    values = [static_value(source) for source in tensor.op.inputs]
+    if any(value is None for value in values):
+        return None
+    return _ARITHMETIC[tensor.op.type](*values)
+
+
+_ARITHMETIC = {
+    "Add": np.add,
+    "AddV2": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "FloorMod": np.mod,
+    "Range": np.arange,
+    "Identity": np.asarray,
+    "Pack": lambda *values: np.stack(values),
+    "ConcatV2": lambda *values: np.concatenate(values[:-1], int(values[-1])),
+}
+
+
+def shape_of(tensor: tf.Tensor) -> tuple[int, ...] | None:
+    """The static shape, with None for lengths that are not known; None without a known rank."""
+    return None if tensor.shape.rank is None else tuple(tensor.shape)
+
+
+def worst(labels: Sequence[Label]) -> Label | None:
+    """The label that decides whatever an operation does: joined, then unknown; else None."""
+    for kind in (Joined, Unknown):
+        for label in labels:
+            if isinstance(label, kind):
+                return label
+    return None
+
+
+def reshaped(label: Rows, before: tuple, after: tuple, size: int) -> Rows | None:
+    """The label behind a change of shape; None where no single axis holds the examples."""
+    if None in before or None in after:
+        return None
+    inner = label.inner * math.prod(before[label.axis + 1 :])
+    for axis, length in enumerate(after):
+        behind = math.prod(after[axis + 1 :])
+        if length > 1 and behind and inner % behind == 0:
+            if (behind * length) % (inner * size) == 0:
+                return Rows(axis, inner // behind)
+    return None

@@ -1,0 +1,89 @@
+"""Are the per-example gradients of recorded layers what ordinary differentiation gives?"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.per_example.backward import bookkeeping
+from tf_lowrank_dp.tracing.random_ops import ConstantSource, random_numbers_from
+
+# Of gradients, and the share of the whole gradient with which a variable's is at least compared.
+_GRADIENTS = {True: (0.05, 0.01), False: (0.2, 0.1)}  # all layers compute in float32, or not
+
+
+def check_gradients(
+    model: keras.Model, forward: Callable, batches: Sequence, weights: Sequence[Sequence[tf.Tensor]]
+) -> None:
+    """Compares a weighted sum of recorded gradients with the examples' own, one at a time.
+
+    Factors that differ tell the rows of the examples apart.
+
+    Args:
+        model: a built model.
+        forward: takes a batch and returns losses `(b,)` and more.
+        batches: of random data, of which the first with finite gradients is compared.
+        weights: values of the trainable variables, tried one after the other for each.
+
+    Raises:
+        UnsupportedModelError: names a variable whose gradient would be wrong.
+    """
+    rows = tf.nest.flatten(batches[0])[0].shape[0]
+    factors = tf.linspace(0.5, 1.5, rows)
+    variables = model.trainable_variables
+
+    def scope(values):
+        return keras.StatelessScope(list(zip(variables, values, strict=True)), collect_losses=True)
+
+    @tf.function(autograph=False)
+    def recorded(batch, values):
+        with random_numbers_from(ConstantSource()), scope(values):
+            gradients = bookkeeping(model, forward, batch).gradients
+            return [gradient.weighted_sum(factors) for gradient in gradients]
+
+    @tf.function(autograph=False)
+    def ordinary(example, values):
+        with random_numbers_from(ConstantSource()), tf.GradientTape() as tape:
+            tape.watch(values)
+            with scope(values):
+                losses, _ = forward(example)
+        gradients = tape.gradient(losses, values, unconnected_gradients="zero")
+        return [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in gradients]
+
+    for batch, values in itertools.product(batches, weights):
+        expected = [tf.zeros(v.shape) for v in variables]
+        for row in range(rows):
+            own = tf.nest.map_structure(lambda leaf, row=row: leaf[row : row + 1], batch)
+            gradients = ordinary(own, values)
+            expected = [e + factors[row] * g for e, g in zip(expected, gradients, strict=True)]
+        if np.isfinite(float(tf.linalg.global_norm(expected))):
+            _compare(model, recorded(batch, values), expected)
+            return
+
+
+def _compare(model: keras.Model, found: Sequence[tf.Tensor], expected: Sequence[tf.Tensor]) -> None:
+    whole = float(tf.linalg.global_norm(expected))
+    layers = model._flatten_layers()
+    exact = all(getattr(layer, "compute_dtype", None) in (None, "float32") for layer in layers)
+    tolerance, share = _GRADIENTS[exact]
+    for variable, gradient, reference in zip(
+        model.trainable_variables, found, expected, strict=True
+    ):
+        same_shape = gradient.shape == reference.shape
+        error = float(tf.norm(gradient - reference)) if same_shape else math.inf
+        scale = max(float(tf.norm(reference)), share * whole, 1e-12)
+        if not error <= tolerance * scale:
+            raise UnsupportedModelError(
+                "Expected per-example gradients that add up to the ordinary gradient. Received: on "
+                f"random data, that of '{variable.path}' is off by {error / scale:.2g} of its norm."
+                " Either the model takes examples out of their order, or uses a weight in a way "
+                "that the layers do not know of (outside of its layer, say). Use "
+                "gradient_method='vectorized', or register the class of the surrounding layer "
+                "with tf_lowrank_dp.layers.register_fallback."
+            )
