@@ -22,6 +22,7 @@ def loaded(name, suffix):
     if suffix == "keras":
         return keras.models.load_model(path)
     model = compiled(name)
+    model.optimizer.build(model.trainable_variables)  # Keras restores built optimizers only
     model.load_weights(path)
     return model
 
