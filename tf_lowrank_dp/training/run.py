@@ -57,15 +57,17 @@ def start_run(
     tf.config.experimental.enable_tensor_float_32_execution(False)
     state, optimizer = state_of(model), private_optimizer(model)
     adopt_ledger(model)
-    parameters = describe_parameters(model)
-    optimizer.on_start(parameters)
     run = state.run
     if run is not None and _continues(run, optimizer, model, sampling, seeded, with_loss):
         run.engine.noise.rekey()
         return run
     noise_multiplier, allowed = _noise_multiplier(optimizer, sampling, steps, state)
-    optimizer.public_gradients = public_gradients(model, state.microbatch_size, target_spec)
-    space = optimizer.scaled_release_space(parameters, _public_randomness(optimizer.seed).normal)
+    context = optimizer.release_context(
+        describe_parameters(model),
+        _public_randomness(optimizer.seed).normal,
+        public_gradients(model, state.microbatch_size, target_spec),
+    )
+    space = optimizer.release_space(context)
     num_blocks = len(space.shapes)
     clips = optimizer.block_clips(num_blocks)
     mechanism = GaussianMechanism(optimizer.l2_norm_clip, noise_multiplier, num_blocks, clips)
@@ -73,7 +75,7 @@ def start_run(
         sampling=sampling,
         noise_multiplier=mechanism.event.noise_multiplier,
         steps=0,
-        mechanism=optimizer.mechanism_name,
+        mechanism=optimizer.algorithm.name,
         l2_norm_clip=mechanism.l2_norm_clip,
         seeded=seeded or optimizer.seed is not None,
     )
