@@ -1,4 +1,4 @@
-"""Stage 4: the algorithms, each a value: settings that make a release space."""
+"""The algorithms, each a value: settings that make a release space."""
 
 from tf_lowrank_dp.algorithms.algorithm import Algorithm
 from tf_lowrank_dp.algorithms.context import ReleaseContext
