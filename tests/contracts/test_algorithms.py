@@ -176,3 +176,21 @@ def test_state_is_saved_and_loaded_by_name():
     other.load(store)
     assert other.names == ["a", "b"] and int(other["b"]) == 3
     np.testing.assert_array_equal(other["a"], [1.0, 2.0])
+
+
+def test_another_algorithm_begins_a_new_run():
+    model = compiled(DPOptimizer("sgd", Signed(), **NOISY))
+    fit(model)
+    fit(model)
+    model.optimizer.algorithm = algorithms.DPSGD()
+    fit(model)
+    assert [entry.mechanism for entry in model.optimizer.ledger.entries] == ["signed", "DP-SGD"]
+
+
+def test_no_value_of_an_algorithm_takes_the_place_of_the_ledger():
+    optimizer, store = example(tfdp.DPSGDOptimizer), {}
+    optimizer.save_own_variables(store)
+    optimizer.algorithm_state.keep("privacy_ledger", np.zeros(3, np.uint8))
+    other = {}
+    optimizer.save_own_variables(other)
+    np.testing.assert_array_equal(other["privacy_ledger"], store["privacy_ledger"])

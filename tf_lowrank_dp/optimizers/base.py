@@ -236,8 +236,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
     def save_own_variables(self, store):
         """Stores ledger and algorithm's state; Keras stores the inner optimizer beside them."""
         self.before_save()
-        store[_LEDGER_KEY] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
         self.algorithm_state.save(store)
+        store[_LEDGER_KEY] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
 
     def load_own_variables(self, store):
         """Merges the stored ledger, and takes the stored state of the algorithm.

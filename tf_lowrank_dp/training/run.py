@@ -224,7 +224,7 @@ def _noise_multiplier(optimizer, sampling, steps, state) -> tuple[float, int | N
 def _settings(optimizer) -> dict:
     """All arguments of a private optimizer but the inner optimizer, which may change at will."""
     config = {key: value for key, value in optimizer.get_config().items() if key != "optimizer"}
-    return {**config, "public_data": optimizer.public_data}
+    return {**config, "algorithm": optimizer.algorithm}
 
 
 def _public_randomness(seed: int | None) -> NoiseGenerator:
