@@ -33,11 +33,12 @@ ALLOWED = {
     "per_example.backward": BASE | ALGEBRA | {"layers"},
     "release": BASE | ALGEBRA,
     "mechanism": BASE | ALGEBRA | {"per_example.backward", "release"},
-    "optimizers": BASE | ALGEBRA | {"accounting", "per_example.backward", "release"},
+    "algorithms": BASE | ALGEBRA | {"release"},
+    "optimizers": BASE | ALGEBRA | {"accounting", "per_example.backward", "release", "algorithms"},
     "training": BASE
     | ALGEBRA
     | {"accounting", "sampling", "per_example.backward", "layers", "release", "mechanism"}
-    | {"optimizers"},
+    | {"algorithms", "optimizers"},
     # Attacks on any Keras model: they know nothing of how it was trained, and nothing imports them.
     "auditing": BASE | ALGEBRA | {"_figure"},
     "diagnostics": BASE
@@ -48,6 +49,7 @@ ALLOWED = {
         "layers",
         "release",
         "mechanism",
+        "algorithms",
         "optimizers",
         "training",
     },

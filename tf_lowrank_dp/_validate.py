@@ -21,6 +21,8 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
+_LEAST_CLIP = 1e-12
+
 
 def positive(*, remedy: str = "Pass a number above 0.", **named: Any) -> float:
     """Returns the named value as a float above 0 and below infinity.
@@ -85,6 +87,22 @@ def positive_or_infinite(
     if not _is_real(value) or not value > 0:
         raise error("to be a positive number or infinity", remedy, **named)
     return float(value)
+
+
+def clip_norm(**named: Any) -> float:
+    """Returns the named value as `positive_or_infinite` does, if its square is no zero in float32.
+
+    Raises:
+        ValueError: The value is anything else.
+    """
+    clip = positive_or_infinite(**named)
+    [name] = named
+    if clip < _LEAST_CLIP:
+        raise ValueError(
+            f"Expected {name} of at least {_LEAST_CLIP}. Received: {clip}. Squares "
+            "of such small norms vanish in float32, so they could not be clipped. Scale the loss."
+        )
+    return clip
 
 
 def probability(

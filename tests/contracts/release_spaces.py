@@ -11,8 +11,9 @@ from tf_lowrank_dp.mechanism.clipping import clip_factors
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.per_example.backward import METHODS
 from tf_lowrank_dp.release.anchor import AnchorSpace
-from tf_lowrank_dp.release.coordinates import CoordinateSpace
 from tf_lowrank_dp.release.identity import IdentitySpace
+from tf_lowrank_dp.release.masked import MaskedSpace
+from tf_lowrank_dp.release.weight_masks import weight_masks
 
 EXACT = {"rank": 10_000, "l2_norm_clip": float("inf"), "noise_multiplier": 0.0}
 
@@ -23,8 +24,8 @@ def _low_rank(make, **arguments):
         matrices = [p.path for p in parameters if p.view is not None]
         optimizer = make(include=matrices, **EXACT, **arguments)
         optimizer.build([p.variable for p in parameters])
-        optimizer.on_start(parameters)
-        return optimizer.scaled_release_space(parameters, NoiseGenerator(1).normal)
+        context = optimizer.release_context(parameters, NoiseGenerator(1).normal)
+        return optimizer.release_space(context)
 
     return space
 
@@ -47,7 +48,8 @@ def _sparse(parameters, gradients):
     del gradients
     matrices = [index for index, p in enumerate(parameters) if p.view is not None]
     groups = [range(len(parameters))]
-    return CoordinateSpace(parameters, groups, selected=matrices, sparsity=0.0, unit="neuron")
+    masks = weight_masks(parameters, matrices, 0.0, "neuron")
+    return MaskedSpace(IdentitySpace(parameters, groups), masks)
 
 
 def _identity(parameters, gradients):

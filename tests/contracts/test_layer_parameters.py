@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
+from tests.release.engines import space_of
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.layers.recorder import Recorder
 from tf_lowrank_dp.layers.registry import capturing
@@ -53,7 +54,7 @@ def test_adapters_have_a_role_of_their_own():
 def test_low_rank_optimizers_leave_adapters_as_they_are():
     model = keras.Sequential([keras.Input((40,)), adapted(L.Dense(40), 40), L.Dense(2)])
     optimizer = tfdp.RGPOptimizer("sgd", rank=1, l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3)
-    assert optimizer.selected(describe_parameters(model)) == []
+    assert space_of(optimizer, model).ranks == {}
 
 
 def test_a_frozen_kernel_beside_an_adapter_is_not_recorded():

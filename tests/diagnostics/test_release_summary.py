@@ -1,5 +1,7 @@
 """Released coordinates against hand counts, noise energies against the lift itself."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp import diagnostics
+from tf_lowrank_dp.algorithms import Algorithm
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.optimizers import DPOptimizer
@@ -45,8 +48,11 @@ CASES = [
 def energy_of_the_lift(model, optimizer):
     """`sum |lift(e)|^2` over all unit vectors `e` of the release: exact for a linear lift."""
     parameters = describe_parameters(model)
-    optimizer.on_start(parameters)
-    space = optimizer.scaled_release_space(parameters, NoiseGenerator(0).normal)
+    space = optimizer.release_space(
+        optimizer.release_context(
+            parameters, NoiseGenerator(0).normal, state=optimizer.algorithm_state.copy()
+        )
+    )
     subspace = space.refresh()
     sizes = [[int(np.prod(shape)) for shape in block] for block in space.shapes]
     total = sum(size for block in sizes for size in block)
@@ -62,7 +68,7 @@ def energy_of_the_lift(model, optimizer):
 def test_counts_and_energies(cls, arguments, kernel, lifted):
     model, optimizer = build(), cls("sgd", **arguments, **NOISE)
     summary = diagnostics.release_summary(model, optimizer)
-    assert summary.mechanism == optimizer.mechanism_name and not summary.is_estimate
+    assert summary.mechanism == optimizer.algorithm.name and not summary.is_estimate
     assert (summary.parameters, summary.released) == (692, kernel + REST)
     assert summary.noise_variance == 2.25
     assert summary.release_energy == 2.25 * (kernel + REST)
@@ -140,13 +146,16 @@ class Doubled(ReleaseSpace):
         return [2.0 * tensor for tensor in released[0]]
 
 
-class DoublingOptimizer(DPOptimizer):
-    def release_space(self, parameters, normal):
-        return Doubled(parameters)
+@dataclasses.dataclass(frozen=True)
+class Doubling(Algorithm):
+    name = "doubling"
+
+    def release_space(self, context):
+        return Doubled(context.parameters)
 
 
 def test_other_spaces_are_tried_on_one_draw():
-    summary = diagnostics.release_summary(build(), DoublingOptimizer("sgd", **NOISE))
+    summary = diagnostics.release_summary(build(), DPOptimizer("sgd", Doubling(), **NOISE))
     assert summary.released == 692 and summary.is_estimate
     assert summary.lifted == pytest.approx(4 * 692, rel=0.25)
 

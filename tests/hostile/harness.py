@@ -9,6 +9,7 @@ import tensorflow as tf
 import tf_lowrank_dp as tfdp
 from tests.hostile.models import MODELS, TOKENS
 from tests.hostile.records import RECORDS
+from tests.release.engines import carriers_of
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.tracing import secret_stream
@@ -171,7 +172,8 @@ class Harness:
         generator = np.random.default_rng(5)
         sizes = [shape[-1] if shape else 1 for shape in (self.x_shape, self.y_shape)]
         rows = [generator.normal(size=(DIRECTIONS, size)) for size in sizes]
-        carriers = list(subspace.values()) if isinstance(subspace, dict) else []
+        carriers = carriers_of(subspace)
+        carriers = list(carriers.values()) if isinstance(carriers, dict) else []
         for found in carriers:
             left, right = getattr(found, "left", None), getattr(found, "right", None)
             if left is not None and left.shape[0] == sizes[0]:

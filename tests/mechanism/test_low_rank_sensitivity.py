@@ -10,7 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tf_lowrank_dp as tfdp
-from tests.release.engines import batch_for, mixed_model, parameter, private_gradients, space_of
+from tests.hostile.harness import tensors_of
+from tests.release.engines import (
+    batch_for,
+    carriers_of,
+    mixed_model,
+    parameter,
+    private_gradients,
+    space_of,
+)
 from tf_lowrank_dp.mechanism.clipping import clip_factors
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
@@ -18,10 +26,12 @@ from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
 from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
-from tf_lowrank_dp.release.coordinates import CoordinateSpace
+from tf_lowrank_dp.release.identity import IdentitySpace
 from tf_lowrank_dp.release.low_rank import LowRankSpace
+from tf_lowrank_dp.release.masked import MaskedSpace
 from tf_lowrank_dp.release.scaled import ScaledSpace
-from tf_lowrank_dp.release.sparse_low_rank import SparseLowRankSpace
+from tf_lowrank_dp.release.unit_masks import unit_masks
+from tf_lowrank_dp.release.weight_masks import weight_masks
 
 SLACK = 1.0 + 1e-5
 DENSE, CONVOLUTION, TABLE, BIAS = (14, 12), (2, 2, 3, 5), (7, 4), (12,)
@@ -83,19 +93,21 @@ def low_rank(groups=FLAT, **kwargs):
 
 def sparse_low_rank(groups=FLAT, carriers="both"):
     found = parameters()
-    return SparseLowRankSpace(
+    space = LowRankSpace(
         found,
         groups,
         ranks=dict.fromkeys(MATRICES, 2),
         source=lambda index: found[index].matrix(),
         normal=normal(),
         carriers=carriers,
-        sparsity=0.5,
     )
+    return MaskedSpace(space, unit_masks(space, 0.5, "weights", normal()))
 
 
 def coordinates(unit, groups=FLAT):
-    return CoordinateSpace(parameters(), groups, selected=MATRICES, sparsity=0.5, unit=unit)
+    found = parameters()
+    masks = weight_masks(found, MATRICES, 0.5, unit)
+    return MaskedSpace(IdentitySpace(found, groups), masks)
 
 
 SPACES = {
@@ -122,7 +134,8 @@ def gradients_of(records, seed, subspace):
     """Lazy gradients of the four variables for records of (fill, fill of inputs, direction)."""
     generator = np.random.default_rng(seed)
     x, d, images, conv_d, ids, table_d, bias = ([] for _ in range(7))
-    carriers = [subspace.get(index) for index in MATRICES] if subspace else [None] * 3
+    known = carriers_of(subspace) or {}
+    carriers = [known.get(index) for index in MATRICES]
     rights = [getattr(c, "right", None) for c in carriers]
     left = getattr(carriers[0], "left", None)
 
@@ -309,8 +322,7 @@ def test_the_subspace_does_not_depend_on_the_private_data(name, monkeypatch):
     ]:
         optimizer = OPTIMIZERS[name](l2_norm_clip=0.3, noise_multiplier=1.0)
         subspace, _ = observed(optimizer, model, batch, presence, monkeypatch)
-        tensors = [vars(v).values() if hasattr(v, "__dict__") else [v] for v in subspace.values()]
-        found.append([np.asarray(tensor) for group in tensors for tensor in group])
+        found.append([np.asarray(tensor) for tensor in tensors_of(subspace)])
     if name == "sparse":  # masks themselves, not carriers
         assert all(set(np.unique(mask)) == {0.0, 1.0} for mask in found[0])
     for other in found[1:]:

@@ -68,9 +68,13 @@ def parameter(value, input_units=None, name="kernel", view=None):
 def space_of(optimizer, model, seed=0):
     """The release space of a run that starts now, with public random numbers from `seed`."""
     optimizer.build(model.trainable_variables)
-    parameters = describe_parameters(model)
-    optimizer.on_start(parameters)
-    return optimizer.scaled_release_space(parameters, NoiseGenerator(seed).normal)
+    context = optimizer.release_context(describe_parameters(model), NoiseGenerator(seed).normal)
+    return optimizer.release_space(context)
+
+
+def carriers_of(subspace):
+    """Carriers by position, of RGP's space or of LSG's, which masks that one."""
+    return subspace[0] if isinstance(subspace, tuple) else subspace
 
 
 def private_gradients(

@@ -23,9 +23,12 @@ from tests.release.references import float64, frozen, matrices, reconstruction, 
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.parameter import MatrixView
-from tf_lowrank_dp.release.coordinates import CoordinateSpace
+from tf_lowrank_dp.release.identity import IdentitySpace
+from tf_lowrank_dp.release.low_rank import LowRankSpace
+from tf_lowrank_dp.release.masked import MaskedSpace
 from tf_lowrank_dp.release.masks import important_columns, important_rows, largest, largest_weights
-from tf_lowrank_dp.release.sparse_low_rank import SparseLowRankSpace
+from tf_lowrank_dp.release.unit_masks import unit_masks
+from tf_lowrank_dp.release.weight_masks import weight_masks
 
 SPARSITIES = (0.0, 0.1, 0.3, 0.5, 0.77, 0.99)
 SCORES = {
@@ -71,11 +74,11 @@ def test_importance_of_a_convolution_is_summed_over_its_offsets_per_channel(spar
     w = np.random.default_rng(0).normal(size=layer.kernel.shape)
     layer.kernel.assign(w)
     optimizer = tfdp.LSGOptimizer(rank=1, sparsity=sparsity, include=["conv/kernel"], **EXACT)
-    masks = space_of(optimizer, model).refresh()[0]
-    channels = np.asarray(masks.rows).reshape(3 * 2, 6 // groups)
+    rows, columns = space_of(optimizer, model).refresh()[1][0]
+    channels = np.asarray(rows).reshape(3 * 2, 6 // groups)
     assert all(zeros_of(channel) in (set(), set(range(6))) for channel in channels.T)
     assert zeros_of(channels[0]) == frozen(np.sum(np.abs(w), axis=(0, 1, 3)), sparsity)
-    assert zeros_of(masks.columns) == frozen(np.sum(np.abs(w), axis=(0, 1, 2)), sparsity)
+    assert zeros_of(columns) == frozen(np.sum(np.abs(w), axis=(0, 1, 2)), sparsity)
 
 
 def test_importance_of_attention_heads_is_that_of_their_matrix():
@@ -93,20 +96,25 @@ def test_importance_of_a_weight_is_its_magnitude():
     assert zeros_of(mask.reshape(-1)) == frozen(np.abs(w).reshape(-1), 0.6)
 
 
-def lsg_space(shape, sparsity=0.5, masks_from="weights", is_sparse=None, carriers="both"):
+def lsg_space(shape, sparsity=0.5, masks_from="weights", carriers="both"):
     generator = np.random.default_rng(1)
     input_units = shape[-2] if len(shape) > 2 else None
-    return SparseLowRankSpace(
+    normal = NoiseGenerator(3).normal
+    space = LowRankSpace(
         [parameter(generator.normal(size=shape), input_units)],
         [[0]],
         ranks={0: 3},
         source=None,
-        normal=NoiseGenerator(3).normal,
+        normal=normal,
         carriers=carriers,
-        sparsity=sparsity,
-        masks_from=masks_from,
-        is_sparse=is_sparse,
     )
+    return MaskedSpace(space, unit_masks(space, sparsity, masks_from, normal))
+
+
+def arrays_of(subspace):
+    """`L`, `R` and the masks that there are."""
+    carriers, masks = subspace
+    return float64([carriers[0].left, carriers[0].right, *masks[0]])
 
 
 @pytest.mark.parametrize("carriers", ["both", "left", "right"])
@@ -114,16 +122,17 @@ def lsg_space(shape, sparsity=0.5, masks_from="weights", is_sparse=None, carrier
 def test_norms_and_sums_are_those_of_the_important_rows_and_columns(shape, carriers):
     space = lsg_space(shape, carriers=carriers)
     subspace = space.refresh()
-    masked = subspace[0]
-    left, right, rows, columns = float64([masked.left, masked.right, masked.rows, masked.columns])
-    assert np.any(rows == 0) and np.any(columns == 0)
+    left, right, *masks = arrays_of(subspace)
+    names = ["left", "right"] if carriers == "both" else [carriers]
+    mask_of = dict(zip(names, masks, strict=True))
+    assert all(np.any(mask == 0) for mask in masks)
     g = np.random.default_rng(2).normal(size=(5, *shape))
     matrix = g.reshape(5, -1, shape[-1])
     expected = {
-        "left": np.einsum("ko,bio->bki", right, matrix) * rows,
-        "right": np.einsum("ik,bio->bko", left, matrix) * columns,
+        "left": np.einsum("ko,bio->bki", right, matrix),
+        "right": np.einsum("ik,bio->bko", left, matrix),
     }
-    names = ["left", "right"] if carriers == "both" else [carriers]
+    expected = {name: expected[name] * mask for name, mask in mask_of.items()}
     [block] = space.project([Materialized(tf.constant(g, tf.float32))], subspace)
     weights = np.array([1.0, 0.5, 0.0, 0.25, 1.0])
     for piece, name in zip(block, names, strict=True):
@@ -139,8 +148,7 @@ def test_norms_and_sums_are_those_of_the_important_rows_and_columns(shape, carri
 def test_frozen_rows_and_columns_get_neither_gradient_nor_noise_in_the_lift():
     space = lsg_space((9, 8))
     subspace = space.refresh()
-    masked = subspace[0]
-    left, right, rows, columns = float64([masked.left, masked.right, masked.rows, masked.columns])
+    left, right, rows, columns = arrays_of(subspace)
     noisy = [np.random.default_rng(n).normal(size=s) for n, s in enumerate(space.shapes[0])]
     [lifted] = space.lift([[tf.constant(p, tf.float32) for p in noisy]], subspace)
     expected = reconstruction(noisy[0] * rows, noisy[1] * columns, left, right)
@@ -169,9 +177,9 @@ def test_units_are_frozen_from_the_start_step_on(step):
     )
     space = space_of(optimizer, model)
     optimizer.iterations.assign(step)
-    masks = space.refresh()[0]
-    assert np.sum(np.asarray(masks.rows) == 0) == (6 if step >= 3 else 0)
-    assert np.sum(np.asarray(masks.columns) == 0) == (5 if step >= 3 else 0)
+    rows, columns = space.refresh()[1][0]
+    assert np.sum(np.asarray(rows) == 0) == (6 if step >= 3 else 0)
+    assert np.sum(np.asarray(columns) == 0) == (5 if step >= 3 else 0)
 
 
 def test_masks_follow_the_weights_of_the_step():
@@ -180,26 +188,26 @@ def test_masks_follow_the_weights_of_the_step():
     for seed in range(2):
         w = np.random.default_rng(seed).normal(size=(9, 8))
         p.variable.assign(w)
-        masks = space.refresh()[0]
-        assert zeros_of(masks.rows) == frozen(np.sum(np.abs(w), axis=1), 0.5)
+        rows, _ = space.refresh()[1][0]
+        assert zeros_of(rows) == frozen(np.sum(np.abs(w), axis=1), 0.5)
 
 
 def test_masks_from_carriers_take_importance_from_the_entries_of_the_carriers():
-    masks = lsg_space((9, 8), masks_from="carriers").refresh()[0]
-    left, right = float64([masks.left, masks.right])
-    assert zeros_of(masks.rows) == frozen(np.sum(np.abs(left), axis=1), 0.5)
-    assert zeros_of(masks.columns) == frozen(np.sum(np.abs(right), axis=0), 0.5)
+    subspace = lsg_space((9, 8), masks_from="carriers").refresh()
+    left, right, rows, columns = arrays_of(subspace)
+    assert zeros_of(rows) == frozen(np.sum(np.abs(left), axis=1), 0.5)
+    assert zeros_of(columns) == frozen(np.sum(np.abs(right), axis=0), 0.5)
 
 
 def test_random_masks_freeze_as_many_units_others_at_each_step():
     space = lsg_space((2, 3, 20, 30), masks_from="random")
-    drawn = [space.refresh()[0] for _ in range(2)]
-    for masks in drawn:
-        channels = np.asarray(masks.rows).reshape(6, 20)
+    drawn = [space.refresh()[1][0] for _ in range(2)]
+    for rows, columns in drawn:
+        channels = np.asarray(rows).reshape(6, 20)
         assert all(np.array_equal(channels[0], offset) for offset in channels)
-        assert np.sum(channels[0] == 0) == 10 and np.sum(np.asarray(masks.columns) == 0) == 15
-    assert zeros_of(drawn[0].rows) != zeros_of(drawn[1].rows)
-    assert zeros_of(drawn[0].columns) != zeros_of(drawn[1].columns)
+        assert np.sum(channels[0] == 0) == 10 and np.sum(np.asarray(columns) == 0) == 15
+    for one, other in zip(*drawn, strict=True):
+        assert zeros_of(one) != zeros_of(other)
 
 
 def kept_by_numpy(kernel, unit, sparsity, rows, columns):
@@ -260,9 +268,9 @@ def test_sparse_dpsgd_of_sparsity_0_equals_dpsgd(unit):
 
 def test_a_mask_of_coordinates_follows_the_weights_of_the_step():
     p = parameter(np.zeros((4, 3)))
-    space = CoordinateSpace([p], [[0]], selected=[0], sparsity=0.5, unit="weight")
+    space = MaskedSpace(IdentitySpace([p], [[0]]), weight_masks([p], [0], 0.5, "weight"))
     for seed in range(2):
         w = np.random.default_rng(seed).normal(size=(4, 3))
         p.variable.assign(w)
-        mask = np.asarray(space.refresh()[0])
+        mask = np.asarray(space.refresh()[1][0][0])
         assert zeros_of(mask.reshape(-1)) == frozen(np.abs(w).reshape(-1), 0.5)

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import tf_lowrank_dp as tfdp
-from tests.release.engines import EXACT, mixed_model
+from tests.release.engines import EXACT, mixed_model, space_of
 from tf_lowrank_dp.layers.parameters import describe_parameters
+from tf_lowrank_dp.release.masked import MaskedSpace
 
 L = keras.layers
 
@@ -17,8 +18,9 @@ def selected(model, rank=1, optimizer=tfdp.RGPOptimizer, **arguments):
         optimizer = optimizer(**arguments, **EXACT)
     else:
         optimizer = optimizer(rank=rank, **arguments, **EXACT)
-    parameters = describe_parameters(model)
-    return {"/".join(parameters[i].path.split("/")[-2:]) for i in optimizer.selected(parameters)}
+    space = space_of(optimizer, model)
+    treated = space.refresh()[1] if isinstance(space, MaskedSpace) else space.ranks
+    return {"/".join(space.parameters[i].path.split("/")[-2:]) for i in treated}
 
 
 def big(name):
@@ -185,9 +187,9 @@ def test_parts_that_are_no_list_of_strings_are_refused(name, parts):
 
 
 def test_the_rank_is_at_most_the_smaller_side():
-    parameters = describe_parameters(mixed_model())
     optimizer = tfdp.RGPOptimizer(rank=6, include=["kernel"], **EXACT)
-    ranks = {parameters[i].path: rank for i, rank in optimizer.ranks(parameters).items()}
+    space = space_of(optimizer, mixed_model())
+    ranks = {space.parameters[i].path: rank for i, rank in space.ranks.items()}
     assert ranks["hidden/kernel"] == 5 and ranks["head/kernel"] == 3
     assert ranks["mha/query/kernel"] == 6 and ranks["conv/kernel"] == 6
 

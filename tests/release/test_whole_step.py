@@ -10,6 +10,7 @@ from tests import oracle
 from tests.release.engines import (
     axes_of,
     batch_for,
+    carriers_of,
     losses_of,
     mixed_model,
     private_gradients,
@@ -114,7 +115,7 @@ def test_a_clipped_step_is_that_of_the_papers_equations(name, method):
     (optimizer, own), (_, same) = space(), space()
     for index, v in enumerate(model.trainable_variables):  # a history
         v.assign_add(0.3 * np.random.default_rng(index).normal(size=v.shape))
-    subspace = same.refresh()
+    subspace = carriers_of(same.refresh())
     assert len(subspace) >= 3
     found = private_gradients(optimizer, model, batch, space=own)
 

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp.algorithms.gep import GEP
 from tf_lowrank_dp.diagnostics.batch_gradients import (
     per_example_gradients,
     unchanged_random_state,
@@ -18,7 +19,7 @@ from tf_lowrank_dp.diagnostics.batch_gradients import (
 from tf_lowrank_dp.diagnostics.stable_rank import stable_rank
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
-from tf_lowrank_dp.optimizers.gep import GEPOptimizer
+from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.release.anchor import AnchorSpace
 from tf_lowrank_dp.release.scaled import scales_of
@@ -92,7 +93,7 @@ def anchor_residuals(
     (3, True)
     """
     optimizer = private_optimizer(model)
-    if not isinstance(optimizer, GEPOptimizer):
+    if not isinstance(optimizer.algorithm, GEP):
         raise ValueError(
             "Expected a model compiled with a GEPOptimizer, whose subspace is looked at. Received: "
             f"{type(optimizer).__name__}. Compile with one; for RGP see projection_residual."
@@ -107,7 +108,7 @@ def anchor_residuals(
         Materialized(scale * gradient.materialize())
         for gradient, scale in zip(per_example_gradients(model, batch), scales, strict=True)
     ]
-    clips = optimizer.embedding_clip, optimizer.residual_clip
+    clips = optimizer.algorithm.embedding_clip, optimizer.algorithm.residual_clip
     found, every = {}, []
     for group, size, basis in zip(space.groups, space.num_bases, bases, strict=True):
         own = [gradients[index] for index in group]
@@ -127,16 +128,18 @@ def anchor_residuals(
     return found
 
 
-def _space(model: keras.Model, optimizer: GEPOptimizer, y, seed: int) -> AnchorSpace:
+def _space(model: keras.Model, optimizer: DPOptimizer, y, seed: int) -> AnchorSpace:
     """The optimizer's space, with random numbers and public gradients of its own."""
-    known, spec = optimizer.public_gradients, None
+    spec = None
     if isinstance(y, tf.Tensor):
         spec = tf.TensorSpec([None, *y.shape[1:]], y.dtype)
-    try:
-        optimizer.public_gradients = public_gradients(model, target_spec=spec)
-        return optimizer.release_space(describe_parameters(model), NoiseGenerator(seed).normal)
-    finally:
-        optimizer.public_gradients = known
+    context = optimizer.release_context(
+        describe_parameters(model),
+        NoiseGenerator(seed).normal,
+        public_gradients(model, target_spec=spec),
+        optimizer.algorithm_state.copy(),
+    )
+    return optimizer.algorithm.release_space(context)
 
 
 def _directions(basis, size: int) -> int:

@@ -100,11 +100,11 @@ def release_summary(
     parameters = describe_parameters(model)
     energy = unit_noise_energy(optimizer, parameters, NoiseGenerator(seed).normal)
     return ReleaseSummary(
-        mechanism=optimizer.mechanism_name,
+        mechanism=optimizer.algorithm.name,
         parameters=sum(math.prod(parameter.shape) for parameter in parameters),
         released=energy.released,
         noised=energy.raw,
-        lifted=energy.lifted,
+        lifted=math.fsum(energy.lifted),
         is_estimate=energy.is_estimate,
         noise_variance=_noise_variance(optimizer),
     )

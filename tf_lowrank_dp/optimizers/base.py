@@ -1,35 +1,41 @@
-"""What all private optimizers share: privacy arguments, the inner optimizer, the ledger."""
+"""A Keras optimizer around an algorithm: privacy arguments, the inner optimizer, the ledger."""
 
 from __future__ import annotations
 
-import abc
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import PrivacyLedger
+from tf_lowrank_dp.algorithms.algorithm import Algorithm, settings_of
+from tf_lowrank_dp.algorithms.context import PublicGradients, ReleaseContext
+from tf_lowrank_dp.algorithms.state import AlgorithmState
 from tf_lowrank_dp.errors import NotPrivateError
+from tf_lowrank_dp.optimizers.checks import check_finite, check_inner
 from tf_lowrank_dp.per_example.backward import METHODS
 from tf_lowrank_dp.per_example.parameter import Parameter
-from tf_lowrank_dp.release.scaled import ScaledSpace, scales_of
+from tf_lowrank_dp.release.public_data import PublicData
+from tf_lowrank_dp.release.scaled import ScaledSpace, scaled_anchors, scales_of
 from tf_lowrank_dp.release.space import Normal, ReleaseSpace
 
-_LEAST_CLIP = 1e-12
 _LEDGER_KEY = "privacy_ledger"
 _SIGMA_KEY = "calibrated_noise_multiplier"
 
 
 class DPOptimizer(keras.optimizers.Optimizer):
-    """Base of the private optimizers: an inner Keras optimizer that only sees private gradients.
+    """An algorithm, and an inner Keras optimizer that only sees private gradients.
 
-    An algorithm is a subclass with one method, `release_space`.
+    What a step releases is the algorithm's affair.  Its settings are read as attributes of the
+    optimizer: `optimizer.rank`.  To be saved and loaded with a model an algorithm gets a subclass,
+    registered as Keras serializable, whose arguments are the settings by their names.
 
     Args:
         optimizer: the inner optimizer: a Keras optimizer, its name or its config.  Its learning
             rate, momentum, weight decay and EMA act on the private gradient and cost nothing.
+        algorithm: what is released.
         l2_norm_clip: largest L2 norm of one example's contribution; `inf` (no clipping) only
             with `noise_multiplier=0`.
         epsilon: target epsilon; the noise multiplier is calibrated when training starts.
@@ -59,11 +65,10 @@ class DPOptimizer(keras.optimizers.Optimizer):
             optimizer that would spoil the guarantee (gradient accumulation, loss scaling).
     """
 
-    mechanism_name = "DP"
-
     def __init__(
         self,
         optimizer,
+        algorithm: Algorithm,
         *,
         l2_norm_clip: float,
         epsilon: float | None = None,
@@ -80,7 +85,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
         _validate.epsilon_delta_or_noise_multiplier(
             epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier
         )
-        check_clip(noise_multiplier, l2_norm_clip=l2_norm_clip)
+        _validate.clip_norm(l2_norm_clip=l2_norm_clip)
+        check_finite(noise_multiplier, l2_norm_clip=l2_norm_clip)
         _validate.one_of(("flat", "per_layer"), clipping=clipping)
         for part, scale in (gradient_scale or {}).items():
             _validate.positive(**{f"gradient_scale[{part!r}]": scale})
@@ -89,9 +95,16 @@ class DPOptimizer(keras.optimizers.Optimizer):
         if planned_steps is not None:
             _validate.integer_at_least(1, planned_steps=planned_steps)
         inner = keras.optimizers.get(optimizer)
-        _check_inner(inner)
+        if isinstance(inner, DPOptimizer):
+            raise ValueError(
+                f"Expected an ordinary Keras optimizer inside. Received: {type(inner).__name__}, "
+                "which is private itself. Pass its inner optimizer."
+            )
+        check_inner(inner)
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
+        self.algorithm = algorithm
+        self.algorithm_state = AlgorithmState()
         self.l2_norm_clip = float(l2_norm_clip)
         self.epsilon = epsilon
         self.delta = delta
@@ -102,39 +115,79 @@ class DPOptimizer(keras.optimizers.Optimizer):
         self.gradient_method = gradient_method
         self.accountant = accountant
         self.seed = seed
-        self.calibrated_noise_multiplier: float | None = None
         self.ledger = PrivacyLedger()
         self.ledger_was_loaded = False
         self.before_save = lambda: None
 
-    @abc.abstractmethod
-    def release_space(self, parameters: Sequence[Parameter], normal: Normal) -> ReleaseSpace:
-        """The release space of this algorithm, for gradients that are not scaled.
+    def release_context(
+        self,
+        parameters: Sequence[Parameter],
+        normal: Normal,
+        public_gradients: PublicGradients | None = None,
+        state: AlgorithmState | None = None,
+    ) -> ReleaseContext:
+        """What the algorithm is given when a training run starts.
 
         Args:
             parameters: the trainable variables.
             normal: public random numbers.
+            public_gradients: differentiates public examples; their gradients are scaled as the
+                private ones are.
+            state: instead of the optimizer's own, for those who only look.
         """
+        if public_gradients is not None and self.gradient_scale:
+            scales = scales_of(parameters, self.gradient_scale)
+            public_gradients = scaled_anchors(public_gradients, scales)
+        return ReleaseContext(
+            parameters,
+            normal,
+            step=lambda: tf.convert_to_tensor(self.iterations),
+            state=self.algorithm_state if state is None else state,
+            clipping=self.clipping,
+            public_gradients=public_gradients,
+        )
 
-    def scaled_release_space(self, parameters: Sequence[Parameter], normal: Normal) -> ReleaseSpace:
-        """The release space with `gradient_scale`; what a training run uses."""
-        space = self.release_space(parameters, normal)
+    def release_space(self, context: ReleaseContext) -> ReleaseSpace:
+        """What a training run that starts now releases: the algorithm's space, scaled."""
+        space = self.algorithm.release_space(context)
         if not self.gradient_scale:
             return space
-        return ScaledSpace(space, scales_of(parameters, self.gradient_scale))
+        return ScaledSpace(space, scales_of(context.parameters, self.gradient_scale))
 
     def block_clips(self, num_blocks: int) -> tuple[float, ...]:
         """Largest norm of an example's part in each block; squares add up to `l2_norm_clip^2`."""
-        return (self.l2_norm_clip / math.sqrt(num_blocks),) * num_blocks
+        return self.algorithm.block_clips(self.l2_norm_clip, num_blocks)
 
-    def on_start(self, parameters: Sequence[Parameter]) -> None:
-        """Called before the first step of a training run."""
+    @property
+    def public_data(self) -> PublicData | None:
+        """Public examples of an algorithm that uses some; other ones need another training run."""
+        return self.algorithm.public_data
 
-    public_data: object = None
-    """Public examples of an algorithm that uses some; other ones need another training run."""
+    @property
+    def calibrated_noise_multiplier(self) -> float | None:
+        """The noise multiplier found for `epsilon` and `delta`; None until training has started."""
+        state = self.algorithm_state
+        return float(state[_SIGMA_KEY].numpy()) if _SIGMA_KEY in state else None
 
-    public_gradients: Callable[..., list] | None = None
-    """Differentiates public examples; `training` sets it before each run."""
+    @calibrated_noise_multiplier.setter
+    def calibrated_noise_multiplier(self, noise_multiplier: float) -> None:
+        self.algorithm_state.keep(_SIGMA_KEY, np.float64(noise_multiplier))
+
+    def __getattr__(self, name: str):
+        """A setting of the algorithm; Python asks here for what is no attribute."""
+        settings = settings_of(vars(self)["algorithm"]) if "algorithm" in vars(self) else {}
+        if name not in settings:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return settings[name]
+
+    def __setattr__(self, name: str, value) -> None:
+        """Refuses new values for the settings of the algorithm, which would have no effect."""
+        if "algorithm" in vars(self) and name in settings_of(self.algorithm):
+            raise AttributeError(
+                "Expected settings of the algorithm as arguments. Received: "
+                f"{name}={value!r} for an optimizer that exists. Compile with a new one."
+            )
+        super().__setattr__(name, value)
 
     on_build = staticmethod(lambda optimizer: None)
     """Called with an optimizer that was built; `training` finds loaded models with it."""
@@ -178,22 +231,18 @@ class DPOptimizer(keras.optimizers.Optimizer):
 
     def restore_point(self) -> Callable[[], None]:
         """Returns a function that gives state which is in no `variables` its present value."""
-        sigma = self.calibrated_noise_multiplier
-
-        def restore():
-            self.calibrated_noise_multiplier = sigma
-
-        return restore
+        return self.algorithm_state.restore_point()
 
     def save_own_variables(self, store):
-        """Stores the ledger; Keras stores the inner optimizer beside it."""
+        """Stores ledger and algorithm's state; Keras stores the inner optimizer beside them."""
         self.before_save()
+        self.algorithm_state.save(store)
         store[_LEDGER_KEY] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
-        if self.calibrated_noise_multiplier is not None:
-            store[_SIGMA_KEY] = np.float64(self.calibrated_noise_multiplier)
 
     def load_own_variables(self, store):
-        """Merges the stored ledger: what was spent on loaded weights stays spent.
+        """Merges the stored ledger, and takes the stored state of the algorithm.
+
+        What was spent on loaded weights stays spent.
 
         Where there is none, or it is damaged, the prior spend is unknown from then on.
 
@@ -210,8 +259,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
             self.ledger.mark_prior_spend_unknown()
             raise
         self.ledger_was_loaded = True
-        if _SIGMA_KEY in store.keys():
-            self.calibrated_noise_multiplier = float(np.asarray(store[_SIGMA_KEY]))
+        state = {name: store[name] for name in store.keys() if name != _LEDGER_KEY}
+        self.algorithm_state.load(state)
 
     def get_config(self) -> dict:
         return {
@@ -226,6 +275,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
             "gradient_method": self.gradient_method,
             "accountant": self.accountant,
             "name": self.name,
+            **settings_of(self.algorithm),
         }
 
     @classmethod
@@ -241,43 +291,3 @@ _NOT_PRIVATE = (
     "tfdp.make_private(model) before model.fit (after loading a model as well), or use "
     "tfdp.PrivateTrainer in a custom training loop."
 )
-
-
-def check_clip(noise_multiplier, **named) -> None:
-    """Checks one clip norm, given by its name: positive, and finite where there is noise.
-
-    Raises:
-        ValueError: it is not.
-    """
-    clip = _validate.positive_or_infinite(**named)
-    [name] = named
-    if clip < _LEAST_CLIP:
-        raise ValueError(
-            f"Expected {name} of at least {_LEAST_CLIP}. Received: {clip}. Squares "
-            "of such small norms vanish in float32, so they could not be clipped. Scale the loss."
-        )
-    if math.isinf(clip) and noise_multiplier != 0:
-        raise ValueError(
-            f"Expected a finite {name}, to which the noise is scaled. Received: "
-            f"{name}=inf with noise_multiplier={noise_multiplier}. Choose a finite clip; "
-            "inf is for comparisons without privacy and requires noise_multiplier=0."
-        )
-
-
-def _check_inner(inner) -> None:
-    if isinstance(inner, DPOptimizer):
-        raise ValueError(
-            f"Expected an ordinary Keras optimizer inside. Received: {type(inner).__name__}, which "
-            "is private itself. Pass its inner optimizer."
-        )
-    if isinstance(inner, keras.optimizers.LossScaleOptimizer) or inner.loss_scale_factor:
-        raise ValueError(
-            "Expected an inner optimizer without loss scaling. Received: one with it. Clipping "
-            "and noise act on true gradients in float32, which do not underflow: remove it."
-        )
-    if inner.gradient_accumulation_steps:
-        raise ValueError(
-            "Expected gradient_accumulation_steps=None on the inner optimizer. Received: "
-            f"{inner.gradient_accumulation_steps}. It would pay for noise once per microbatch. "
-            "Use tfdp.make_private(model, microbatch_size=...) to bound memory instead."
-        )

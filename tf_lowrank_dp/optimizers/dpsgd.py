@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import keras
 
+from tf_lowrank_dp.algorithms.dpsgd import DPSGD
 from tf_lowrank_dp.optimizers.base import DPOptimizer
-from tf_lowrank_dp.release.identity import IdentitySpace
-from tf_lowrank_dp.release.selection import groups_of
 
 
 @keras.saving.register_keras_serializable("tf_lowrank_dp")
@@ -23,8 +24,20 @@ class DPSGDOptimizer(DPOptimizer):
     Gaussians of multiplier `noise_multiplier`.
 
     Args:
-        optimizer: the inner optimizer, see `DPOptimizer` for this and the other arguments.
-        **kwargs: see `DPOptimizer`.
+        optimizer: the inner optimizer: a Keras optimizer, its name or its config.
+        l2_norm_clip: largest L2 norm of one example's contribution.
+        epsilon: target epsilon; with `delta`, instead of `noise_multiplier`.
+        delta: target delta, below 1 / number of examples.
+        noise_multiplier: standard deviation of the noise over `l2_norm_clip`.
+        planned_steps: number of steps that the budget shall last; None for those of `fit`.
+        clipping: "flat" for one joint norm, "per_layer" for one of each layer.
+        gradient_scale: factors of gradients before clipping, by parts of variable paths.
+        gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop".
+        accountant: "pld" (tight) or "rdp".
+        seed: makes sampling and noise reproducible, for tests; such a run is not private.
+        name: name of the optimizer.
+
+    More on the privacy arguments, from `l2_norm_clip` on, is in `DPOptimizer`.
 
     Example:
 
@@ -34,10 +47,34 @@ class DPSGDOptimizer(DPOptimizer):
     1.0
     """
 
-    mechanism_name = "DP-SGD"
-
-    def __init__(self, optimizer="sgd", **kwargs):
-        super().__init__(optimizer, **kwargs)
-
-    def release_space(self, parameters, normal):
-        return IdentitySpace(parameters, groups_of(parameters, self.clipping))
+    def __init__(
+        self,
+        optimizer="sgd",
+        *,
+        l2_norm_clip: float,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        noise_multiplier: float | None = None,
+        planned_steps: int | None = None,
+        clipping: str = "flat",
+        gradient_scale: Mapping[str, float] | None = None,
+        gradient_method: str = "auto",
+        accountant: str = "pld",
+        seed: int | None = None,
+        name: str | None = None,
+    ):
+        super().__init__(
+            optimizer,
+            DPSGD(),
+            l2_norm_clip=l2_norm_clip,
+            epsilon=epsilon,
+            delta=delta,
+            noise_multiplier=noise_multiplier,
+            planned_steps=planned_steps,
+            clipping=clipping,
+            gradient_scale=gradient_scale,
+            gradient_method=gradient_method,
+            accountant=accountant,
+            seed=seed,
+            name=name,
+        )

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 import keras
-import tensorflow as tf
 
-from tf_lowrank_dp import _validate
-from tf_lowrank_dp.optimizers.base import DPOptimizer, check_clip
-from tf_lowrank_dp.per_example.parameter import Parameter
-from tf_lowrank_dp.release.anchor import AnchorSpace
-from tf_lowrank_dp.release.anchor_groups import allocated_bases, anchor_groups, size_of
-from tf_lowrank_dp.release.held_basis import Anchor
-from tf_lowrank_dp.release.public_data import RANDOM, PublicData, random_labels
-from tf_lowrank_dp.release.scaled import scales_of
+from tf_lowrank_dp.algorithms.gep import GEP
+from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.optimizers.checks import check_finite
+from tf_lowrank_dp.release.public_data import RANDOM, PublicData
 
 
 @keras.saving.register_keras_serializable("tf_lowrank_dp")
@@ -33,7 +28,7 @@ class GEPOptimizer(DPOptimizer):
     `z sqrt(2) embedding_clip` and `z sqrt(2) residual_clip`, and `z embedding_clip` for B-GEP.
 
     Args:
-        optimizer: the inner optimizer, see `DPOptimizer`.
+        optimizer: the inner optimizer: a Keras optimizer, its name or its config.
         public_data: features of public examples as the model takes them: nested arrays `(m, ...)`,
             or a `tf.data.Dataset` of batches of them.  Public means that anybody may know them,
             and that whether somebody's data are among them is no secret.  They are not saved: pass
@@ -51,8 +46,19 @@ class GEPOptimizer(DPOptimizer):
         residual_clip: `S2`, largest norm of an example's residual; without meaning for B-GEP.
         residual: whether the residual is released.
         refresh_every: number of steps for which a basis is kept.
-        **kwargs: those of `DPOptimizer` but `l2_norm_clip`, which is `sqrt(S1^2 + S2^2)` here, and
-            `clipping`, which is "flat".
+        l2_norm_clip: None: it is `sqrt(S1^2 + S2^2)`, or `S1` for B-GEP.
+        epsilon: target epsilon; with `delta`, instead of `noise_multiplier`.
+        delta: target delta, below 1 / number of examples.
+        noise_multiplier: standard deviation of the noise over `l2_norm_clip`.
+        planned_steps: number of steps that the budget shall last; None for those of `fit`.
+        clipping: "flat": embedding and residual are clipped apart in any case.
+        gradient_scale: factors of gradients before clipping, by parts of variable paths.
+        gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop".
+        accountant: "pld" (tight) or "rdp".
+        seed: makes sampling and noise reproducible, for tests; such a run is not private.
+        name: name of the optimizer.
+
+    More on the privacy arguments, from `epsilon` on, is in `DPOptimizer`.
 
     Example:
 
@@ -63,8 +69,6 @@ class GEPOptimizer(DPOptimizer):
     >>> optimizer.l2_norm_clip
     5.0
     """
-
-    mechanism_name = "GEP"
 
     def __init__(
         self,
@@ -81,27 +85,47 @@ class GEPOptimizer(DPOptimizer):
         residual_clip: float = 2.0,
         residual: bool = True,
         refresh_every: int = 1,
-        **kwargs,
+        l2_norm_clip: None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        noise_multiplier: float | None = None,
+        planned_steps: int | None = None,
+        clipping: str = "flat",
+        gradient_scale: Mapping[str, float] | None = None,
+        gradient_method: str = "auto",
+        accountant: str = "pld",
+        seed: int | None = None,
+        name: str | None = None,
     ):
-        _check_arguments(kwargs, num_groups, groups)
-        for name, value in (("num_bases", num_bases), ("power_iterations", power_iterations)):
-            _validate.integer_at_least(1, **{name: value})
-        _validate.integer_at_least(1, refresh_every=refresh_every)
-        if num_classes is not None:
-            _validate.integer_at_least(2, num_classes=num_classes)
-        check_clip(kwargs.get("noise_multiplier"), embedding_clip=embedding_clip)
-        check_clip(kwargs.get("noise_multiplier"), residual_clip=residual_clip)
-        clips = (embedding_clip, residual_clip) if residual else (embedding_clip,)
-        super().__init__(optimizer, l2_norm_clip=math.hypot(*clips), **kwargs)
-        self.embedding_clip, self.residual_clip = float(embedding_clip), float(residual_clip)
-        self.residual = bool(residual)
-        self.num_classes, self.num_bases = num_classes, num_bases
-        self.num_groups = num_groups
-        self.groups = None if groups is None else [list(parts) for parts in groups]
-        self.power_iterations, self.refresh_every = power_iterations, refresh_every
-        self.public_data: PublicData | None = None
-        if not residual:
-            self.mechanism_name = "B-GEP"
+        _check_clipping(l2_norm_clip, clipping)
+        algorithm = GEP(
+            num_classes=num_classes,
+            num_bases=num_bases,
+            num_groups=num_groups,
+            groups=groups,
+            power_iterations=power_iterations,
+            embedding_clip=embedding_clip,
+            residual_clip=residual_clip,
+            residual=residual,
+            refresh_every=refresh_every,
+        )
+        check_finite(noise_multiplier, embedding_clip=algorithm.embedding_clip)
+        check_finite(noise_multiplier, residual_clip=algorithm.residual_clip)
+        super().__init__(
+            optimizer,
+            algorithm,
+            l2_norm_clip=algorithm.l2_norm_clip,
+            epsilon=epsilon,
+            delta=delta,
+            noise_multiplier=noise_multiplier,
+            planned_steps=planned_steps,
+            clipping=clipping,
+            gradient_scale=gradient_scale,
+            gradient_method=gradient_method,
+            accountant=accountant,
+            seed=seed,
+            name=name,
+        )
         if public_data is not None:
             self.set_public_data(public_data, public_labels)
 
@@ -113,99 +137,22 @@ class GEPOptimizer(DPOptimizer):
             public_labels: see the class.
         """
         found = PublicData.of(public_data, public_labels)
-        if found.labels is None and self.num_classes is None:
-            raise ValueError(
-                "Expected num_classes, from which random labels are drawn. Received: None with "
-                "public_labels='random'. Pass num_classes=..., or the labels themselves."
-            )
-        self.public_data = found
-
-    def block_clips(self, num_blocks: int) -> tuple[float, ...]:
-        return (self.embedding_clip, self.residual_clip)[:num_blocks]
-
-    def release_space(self, parameters, normal):
-        if self.public_data is None:
-            raise ValueError(
-                "Expected public data, from which the basis is found. Received: none; they are not "
-                "saved with an optimizer. Call model.optimizer.set_public_data(x_public)."
-            )
-        groups = anchor_groups(parameters, self.num_groups, self.groups)
-        sizes = [size_of(parameters, group) for group in groups]
-        return AnchorSpace(
-            parameters,
-            groups,
-            num_bases=allocated_bases(sizes, self.num_bases, self.public_data.num_rows),
-            anchors=self._anchors(parameters, normal),
-            normal=normal,
-            power_iterations=self.power_iterations,
-            residual=self.residual,
-            refresh_every=self.refresh_every,
-        )
-
-    def _anchors(self, parameters: Sequence[Parameter], normal) -> Callable[[], list[Anchor]]:
-        """Gradients of the public examples, scaled as the private ones are."""
-        data, public_gradients = self.public_data, self.public_gradients
-        scales = scales_of(parameters, self.gradient_scale)
-        with tf.init_scope():
-            features = tf.nest.map_structure(tf.constant, data.features)
-            if data.labels is not None:
-                labels = tf.nest.map_structure(tf.constant, data.labels)
-
-        def anchors() -> list[Anchor]:
-            if public_gradients is None:
-                raise ValueError(
-                    "Expected an optimizer in a training run, which knows the model's loss. "
-                    "Received: one that no run was started with. Call model.fit first."
-                )
-            if data.labels is None:
-                drawn = random_labels(normal, data.num_rows, self.num_classes)
-                found = public_gradients(features, drawn, self.num_classes)
-            else:
-                found = public_gradients(features, labels)
-            return [
-                (*anchor[:-1], anchor[-1] * scale)
-                for anchor, scale in zip(found, scales, strict=True)
-            ]
-
-        return anchors
+        self.algorithm = dataclasses.replace(self.algorithm, public_data=found)
 
     def get_config(self) -> dict:
-        own = {
-            "num_classes": self.num_classes,
-            "num_bases": self.num_bases,
-            "num_groups": self.num_groups,
-            "groups": None if self.groups is None else [list(parts) for parts in self.groups],
-            "power_iterations": self.power_iterations,
-            "embedding_clip": self.embedding_clip,
-            "residual_clip": self.residual_clip,
-            "residual": self.residual,
-            "refresh_every": self.refresh_every,
-        }
         config = super().get_config()
         del config["l2_norm_clip"]
-        return {**config, **own}
+        return config
 
 
-def _check_arguments(kwargs: dict, num_groups, groups) -> None:
-    if "l2_norm_clip" in kwargs:
+def _check_clipping(l2_norm_clip, clipping) -> None:
+    if l2_norm_clip is not None:
         raise ValueError(
             "Expected embedding_clip and residual_clip, no l2_norm_clip. Received: l2_norm_clip="
-            f"{kwargs['l2_norm_clip']!r}. GEP clips two parts apart: leave it out."
+            f"{l2_norm_clip!r}. GEP clips two parts apart: leave it out."
         )
-    if kwargs.get("clipping", "flat") != "flat":
+    if clipping != "flat":
         raise ValueError(
-            f"Expected clipping='flat'. Received: clipping={kwargs['clipping']!r}. Embedding and "
+            f"Expected clipping='flat'. Received: clipping={clipping!r}. Embedding and "
             "residual are the blocks of GEP, clipped apart: leave it out."
-        )
-    if num_groups is not None:
-        _validate.integer_at_least(1, num_groups=num_groups)
-        if groups is not None:
-            raise ValueError("Expected num_groups or groups. Received: both. Pass one of them.")
-    if groups is not None and (
-        isinstance(groups, str)
-        or any(isinstance(parts, str) for parts in groups)
-        or not all(isinstance(part, str) for parts in groups for part in parts)
-    ):
-        raise _validate.error(
-            "to be a list of lists of strings", "Pass parts of variable paths.", groups=groups
         )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp import _validate
-from tf_lowrank_dp.optimizers.carriers import CarrierOptimizer
-from tf_lowrank_dp.release.selection import groups_of
-from tf_lowrank_dp.release.sparse_low_rank import MASKS_FROM, SparseLowRankSpace
+from tf_lowrank_dp.algorithms.lsg import LSG
+from tf_lowrank_dp.algorithms.rgp import INITIAL, RGP
+from tf_lowrank_dp.optimizers.base import DPOptimizer
 
 
 @keras.saving.register_keras_serializable("tf_lowrank_dp")
-class LSGOptimizer(CarrierOptimizer):
+class LSGOptimizer(DPOptimizer):
     """RGP that also freezes the rows and columns of unimportant units.
 
     The importance of an input unit is `sum_j |W_ij|`, of an output unit `sum_i |W_ij|`, of the
@@ -20,19 +21,42 @@ class LSGOptimizer(CarrierOptimizer):
     of the most important units are clipped, noised and used (Ito et al., Section 3.3); the
     clip is joint, as in RGP.
 
+    By default the kernels `(m, n)`, not of an output layer, where two carriers have at most half
+    as many numbers, `2 rank (m + n) <= m n`, are treated so.
+
     Formal guarantee: that of `DPSGDOptimizer` with the same `noise_multiplier`.
 
     Args:
-        optimizer: the inner optimizer, see `DPOptimizer`.
+        optimizer: the inner optimizer: a Keras optimizer, its name or its config.
         sparsity: fraction of the input units, and of the output units, that are frozen; 0 is RGP.
         sparsity_start_step: step of the inner optimizer from which on units are frozen.
-        carriers_from: "weights" (the paper's choice), "history" or "random", see
-            `CarrierOptimizer`.
         masks_from: where importance comes from: "weights", or for study "carriers" (the
             carriers' own entries) or "random", which the paper found to be no better than RGP
             (Section 4.4).
-        **kwargs: `rank`, `power_iterations`, `warmup_steps`, `carriers` (see `CarrierOptimizer`),
-            `include`, `exclude` (see `MatrixOptimizer`), and those of `DPOptimizer`.
+        rank: number of directions that are followed for each matrix, at most its smaller side.
+        power_iterations: how often the directions are refined; 1 is enough (RGP, Section 3.3).
+        carriers_from: whose leading subspace the carriers span: "history", the update `W_t - W_0`
+            since the start of private training (after `warmup_steps`, before them `W_t`);
+            "weights", always `W_t`, the paper's choice; "random", random orthonormal carriers.
+        warmup_steps: number of steps for which "history" uses `W_t`, because the history is noise
+            at first.  With 0 the first carriers are random.
+        carriers: "both", or only the gradient of the "left" or "right" one is released.
+        include: parts of variable paths: matrices to treat so whatever the defaults say,
+            embeddings and output layers as well.
+        exclude: parts of variable paths: matrices to release in full.
+        l2_norm_clip: largest L2 norm of one example's contribution.
+        epsilon: target epsilon; with `delta`, instead of `noise_multiplier`.
+        delta: target delta, below 1 / number of examples.
+        noise_multiplier: standard deviation of the noise over `l2_norm_clip`.
+        planned_steps: number of steps that the budget shall last; None for those of `fit`.
+        clipping: "flat" for one joint norm, "per_layer" for one of each layer.
+        gradient_scale: factors of gradients before clipping, by parts of variable paths.
+        gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop".
+        accountant: "pld" (tight) or "rdp".
+        seed: makes sampling and noise reproducible, for tests; such a run is not private.
+        name: name of the optimizer.
+
+    More on the privacy arguments, from `l2_norm_clip` on, is in `DPOptimizer`.
 
     Example:
 
@@ -43,42 +67,62 @@ class LSGOptimizer(CarrierOptimizer):
     0.5
     """
 
-    mechanism_name = "LSG"
-
     def __init__(
         self,
         optimizer="sgd",
         *,
         sparsity: float = 0.5,
         sparsity_start_step: int = 0,
-        carriers_from: str = "weights",
         masks_from: str = "weights",
-        **kwargs,
+        rank: int = 8,
+        power_iterations: int = 1,
+        carriers_from: str = "weights",
+        warmup_steps: int = 100,
+        carriers: str = "both",
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        l2_norm_clip: float,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        noise_multiplier: float | None = None,
+        planned_steps: int | None = None,
+        clipping: str = "flat",
+        gradient_scale: Mapping[str, float] | None = None,
+        gradient_method: str = "auto",
+        accountant: str = "pld",
+        seed: int | None = None,
+        name: str | None = None,
     ):
-        _validate.fraction(sparsity=sparsity)
-        _validate.integer_at_least(0, sparsity_start_step=sparsity_start_step)
-        _validate.one_of(MASKS_FROM, masks_from=masks_from)
-        super().__init__(optimizer, carriers_from=carriers_from, **kwargs)
-        self.sparsity, self.sparsity_start_step = sparsity, sparsity_start_step
-        self.masks_from = masks_from
-
-    def release_space(self, parameters, normal):
-        return SparseLowRankSpace(
-            parameters,
-            groups_of(parameters, self.clipping),
-            sparsity=self.sparsity,
-            is_sparse=self._is_sparse if self.sparsity_start_step else None,
-            masks_from=self.masks_from,
-            **self.carrier_arguments(parameters, normal),
+        super().__init__(
+            optimizer,
+            LSG(
+                RGP(
+                    rank=rank,
+                    power_iterations=power_iterations,
+                    carriers_from=carriers_from,
+                    warmup_steps=warmup_steps,
+                    carriers=carriers,
+                    include=include,
+                    exclude=exclude,
+                ),
+                sparsity=sparsity,
+                sparsity_start_step=sparsity_start_step,
+                masks_from=masks_from,
+            ),
+            l2_norm_clip=l2_norm_clip,
+            epsilon=epsilon,
+            delta=delta,
+            noise_multiplier=noise_multiplier,
+            planned_steps=planned_steps,
+            clipping=clipping,
+            gradient_scale=gradient_scale,
+            gradient_method=gradient_method,
+            accountant=accountant,
+            seed=seed,
+            name=name,
         )
 
-    def _is_sparse(self) -> tf.Tensor:
-        return tf.convert_to_tensor(self.iterations) >= self.sparsity_start_step
-
-    def get_config(self) -> dict:
-        own = {
-            "sparsity": self.sparsity,
-            "sparsity_start_step": self.sparsity_start_step,
-            "masks_from": self.masks_from,
-        }
-        return {**super().get_config(), **own}
+    @property
+    def initial_weights(self) -> dict[int, tf.Variable]:
+        """`W_0` of each matrix whose history is followed, by the position of the variable."""
+        return self.algorithm_state.by_position(INITIAL)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import keras
+from collections.abc import Mapping, Sequence
 
-from tf_lowrank_dp.optimizers.carriers import CarrierOptimizer
-from tf_lowrank_dp.release.low_rank import LowRankSpace
-from tf_lowrank_dp.release.selection import groups_of
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp.algorithms.rgp import INITIAL, RGP
+from tf_lowrank_dp.optimizers.base import DPOptimizer
 
 
 @keras.saving.register_keras_serializable("tf_lowrank_dp")
-class RGPOptimizer(CarrierOptimizer):
+class RGPOptimizer(DPOptimizer):
     """Releases the gradients of two thin carriers for each matrix instead of its gradient.
 
     For each reparametrised matrix a step releases `dL = G R^T` and `dR = L^T G`, `rank (m + n)`
@@ -18,15 +20,39 @@ class RGPOptimizer(CarrierOptimizer):
     `dL R + L dR - L L^T dL R` (RGP, Algorithm 1 and Equation 3).  Kernel gradients are never
     computed.
 
+    By default the kernels `(m, n)`, not of an output layer, where two carriers have at most half
+    as many numbers, `2 rank (m + n) <= m n`, are reparametrised.
+
     Formal guarantee: that of `DPSGDOptimizer` with the same `noise_multiplier`; the carriers
     come from weights that are public already, so they cost nothing.
 
     Args:
-        optimizer: the inner optimizer, see `DPOptimizer`.
-        carriers_from: "history" (the paper's choice), "weights" or "random", see
-            `CarrierOptimizer`.
-        **kwargs: `rank`, `power_iterations`, `warmup_steps`, `carriers` (see `CarrierOptimizer`),
-            `include`, `exclude` (see `MatrixOptimizer`), and those of `DPOptimizer`.
+        optimizer: the inner optimizer: a Keras optimizer, its name or its config.
+        rank: number of directions that are followed for each matrix, at most its smaller side.
+        power_iterations: how often the directions are refined; 1 is enough (RGP, Section 3.3).
+        carriers_from: whose leading subspace the carriers span: "history", the update `W_t - W_0`
+            since the start of private training (after `warmup_steps`, before them `W_t`), as in
+            the paper;
+            "weights", always `W_t`; "random", random orthonormal carriers (RGP-random).
+        warmup_steps: number of steps for which "history" uses `W_t`, because the history is noise
+            at first.  With 0 the first carriers are random.
+        carriers: "both", or only the gradient of the "left" or "right" one is released.
+        include: parts of variable paths: matrices to reparametrise whatever the defaults say,
+            embeddings and output layers as well.
+        exclude: parts of variable paths: matrices to release in full.
+        l2_norm_clip: largest L2 norm of one example's contribution.
+        epsilon: target epsilon; with `delta`, instead of `noise_multiplier`.
+        delta: target delta, below 1 / number of examples.
+        noise_multiplier: standard deviation of the noise over `l2_norm_clip`.
+        planned_steps: number of steps that the budget shall last; None for those of `fit`.
+        clipping: "flat" for one joint norm, "per_layer" for one of each layer.
+        gradient_scale: factors of gradients before clipping, by parts of variable paths.
+        gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop".
+        accountant: "pld" (tight) or "rdp".
+        seed: makes sampling and noise reproducible, for tests; such a run is not private.
+        name: name of the optimizer.
+
+    More on the privacy arguments, from `l2_norm_clip` on, is in `DPOptimizer`.
 
     Example:
 
@@ -37,11 +63,54 @@ class RGPOptimizer(CarrierOptimizer):
     8
     """
 
-    mechanism_name = "RGP"
+    def __init__(
+        self,
+        optimizer="sgd",
+        *,
+        rank: int = 8,
+        power_iterations: int = 1,
+        carriers_from: str = "history",
+        warmup_steps: int = 100,
+        carriers: str = "both",
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        l2_norm_clip: float,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        noise_multiplier: float | None = None,
+        planned_steps: int | None = None,
+        clipping: str = "flat",
+        gradient_scale: Mapping[str, float] | None = None,
+        gradient_method: str = "auto",
+        accountant: str = "pld",
+        seed: int | None = None,
+        name: str | None = None,
+    ):
+        super().__init__(
+            optimizer,
+            RGP(
+                rank=rank,
+                power_iterations=power_iterations,
+                carriers_from=carriers_from,
+                warmup_steps=warmup_steps,
+                carriers=carriers,
+                include=include,
+                exclude=exclude,
+            ),
+            l2_norm_clip=l2_norm_clip,
+            epsilon=epsilon,
+            delta=delta,
+            noise_multiplier=noise_multiplier,
+            planned_steps=planned_steps,
+            clipping=clipping,
+            gradient_scale=gradient_scale,
+            gradient_method=gradient_method,
+            accountant=accountant,
+            seed=seed,
+            name=name,
+        )
 
-    def __init__(self, optimizer="sgd", *, carriers_from: str = "history", **kwargs):
-        super().__init__(optimizer, carriers_from=carriers_from, **kwargs)
-
-    def release_space(self, parameters, normal):
-        groups = groups_of(parameters, self.clipping)
-        return LowRankSpace(parameters, groups, **self.carrier_arguments(parameters, normal))
+    @property
+    def initial_weights(self) -> dict[int, tf.Variable]:
+        """`W_0` of each matrix whose history is followed, by the position of the variable."""
+        return self.algorithm_state.by_position(INITIAL)

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import keras
 
-from tf_lowrank_dp import _validate
-from tf_lowrank_dp.optimizers.matrices import MatrixOptimizer
-from tf_lowrank_dp.release.coordinates import UNITS, CoordinateSpace
-from tf_lowrank_dp.release.selection import groups_of
+from tf_lowrank_dp.algorithms.sparse_dpsgd import SparseDPSGD
+from tf_lowrank_dp.optimizers.base import DPOptimizer
 
 
 @keras.saving.register_keras_serializable("tf_lowrank_dp")
-class SparseDPSGDOptimizer(MatrixOptimizer):
+class SparseDPSGDOptimizer(DPOptimizer):
     """DP-SGD that updates only the weights of each matrix that are largest at the step.
+
+    By default the kernels are made sparse that are not of an output layer.
 
     Formal guarantee: that of `DPSGDOptimizer`; which weights are updated depends on the weights
     alone.  With `unit="weight"` the per-example gradients of these matrices are materialised: set
     `microbatch_size` to bound the memory.
 
     Args:
-        optimizer: the inner optimizer, see `DPOptimizer`.
+        optimizer: the inner optimizer: a Keras optimizer, its name or its config.
         sparsity: fraction of each matrix that is frozen.
         unit: "weight" keeps single weights of large magnitude, "neuron" all weights of the output
             units with the largest sum of magnitudes.
-        **kwargs: `include`, `exclude` (see `MatrixOptimizer`), and those of `DPOptimizer`.
+        include: parts of variable paths: matrices to make sparse whatever the defaults say,
+            embeddings and output layers as well.
+        exclude: parts of variable paths: matrices to release in full.
+        l2_norm_clip: largest L2 norm of one example's contribution.
+        epsilon: target epsilon; with `delta`, instead of `noise_multiplier`.
+        delta: target delta, below 1 / number of examples.
+        noise_multiplier: standard deviation of the noise over `l2_norm_clip`.
+        planned_steps: number of steps that the budget shall last; None for those of `fit`.
+        clipping: "flat" for one joint norm, "per_layer" for one of each layer.
+        gradient_scale: factors of gradients before clipping, by parts of variable paths.
+        gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop".
+        accountant: "pld" (tight) or "rdp".
+        seed: makes sampling and noise reproducible, for tests; such a run is not private.
+        name: name of the optimizer.
+
+    More on the privacy arguments, from `l2_norm_clip` on, is in `DPOptimizer`.
 
     Example:
 
@@ -32,22 +49,38 @@ class SparseDPSGDOptimizer(MatrixOptimizer):
     'weight'
     """
 
-    mechanism_name = "Sparse DP-SGD"
-
-    def __init__(self, optimizer="sgd", *, sparsity: float = 0.5, unit: str = "weight", **kwargs):
-        _validate.fraction(sparsity=sparsity)
-        _validate.one_of(UNITS, unit=unit)
-        super().__init__(optimizer, **kwargs)
-        self.sparsity, self.unit = sparsity, unit
-
-    def release_space(self, parameters, normal):
-        return CoordinateSpace(
-            parameters,
-            groups_of(parameters, self.clipping),
-            selected=self.selected(parameters),
-            sparsity=self.sparsity,
-            unit=self.unit,
+    def __init__(
+        self,
+        optimizer="sgd",
+        *,
+        sparsity: float = 0.5,
+        unit: str = "weight",
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        l2_norm_clip: float,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        noise_multiplier: float | None = None,
+        planned_steps: int | None = None,
+        clipping: str = "flat",
+        gradient_scale: Mapping[str, float] | None = None,
+        gradient_method: str = "auto",
+        accountant: str = "pld",
+        seed: int | None = None,
+        name: str | None = None,
+    ):
+        super().__init__(
+            optimizer,
+            SparseDPSGD(sparsity=sparsity, unit=unit, include=include, exclude=exclude),
+            l2_norm_clip=l2_norm_clip,
+            epsilon=epsilon,
+            delta=delta,
+            noise_multiplier=noise_multiplier,
+            planned_steps=planned_steps,
+            clipping=clipping,
+            gradient_scale=gradient_scale,
+            gradient_method=gradient_method,
+            accountant=accountant,
+            seed=seed,
+            name=name,
         )
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "sparsity": self.sparsity, "unit": self.unit}

@@ -1,4 +1,4 @@
-"""The lazy per-example gradient of one variable."""
+"""Per-example tensors, not yet computed: what can be released, and what can be projected."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ROUNDOFF = 2.0**-24
 UNDERFLOW = 2.0**-63
 
 
-class PerExampleGradient(abc.ABC):
-    """The gradients `g_b` of the examples' losses with respect to one variable, not yet computed.
+class PerExampleTensor(abc.ABC):
+    """A tensor `g_b` for each example, not yet computed: all that a release asks for.
 
     Index legend of the package: `b` example, `t` position, `i` input and `o` output feature, `k`
-    rank.  As a matrix (`MatrixView`) the gradient is `G_b (i, o)`.
+    rank.
     """
 
     @abc.abstractmethod
@@ -29,16 +29,16 @@ class PerExampleGradient(abc.ABC):
     def squared_norm_bounds(self) -> tf.Tensor:
         """An upper bound of the true `|g_b|^2`, float32 `(b,)`.
 
-        Guarantee: never below the squared norm, in exact arithmetic, of the gradient that
+        Guarantee: never below the squared norm, in exact arithmetic, of the tensor that
         `weighted_sum` adds up, whatever cancels.  Clipping uses this one.  Not finite if
-        the example's gradient is not.
+        the example's tensor is not.
         """
 
     @abc.abstractmethod
     def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
-        """`sum_b weights_b g_b`, float32, in the variable's shape.
+        """`sum_b weights_b g_b`, float32, of the shape of one `g_b`.
 
-        Guarantee: an example of weight 0 contributes nothing, even where its gradient is NaN.
+        Guarantee: an example of weight 0 contributes nothing, even where its tensor is NaN.
 
         Args:
             weights: float32 `(b,)`.
@@ -46,7 +46,15 @@ class PerExampleGradient(abc.ABC):
 
     @abc.abstractmethod
     def materialize(self) -> tf.Tensor:
-        """`g_b` itself, float32 `(b, *variable.shape)`."""
+        """`g_b` itself, float32 `(b, ...)`."""
+
+
+class PerExampleGradient(PerExampleTensor):
+    """The gradients `g_b` of the examples' losses with respect to one variable, or images of them.
+
+    As a matrix (`MatrixView`) the gradient is `G_b (i, o)`.  Its images are smaller or sparser
+    tensors, which a release space releases instead.
+    """
 
     def factors(self) -> tuple[tf.Tensor, tf.Tensor] | None:
         """`x (b, i)` and `d (b, o)` with `g_b = x_b d_b^T`, of the variable's shape `(i, o)`.

@@ -14,6 +14,7 @@ from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.anchor_groups import size_of
 from tf_lowrank_dp.release.coefficient_basis import CoefficientBasis, is_cheaper
 from tf_lowrank_dp.release.held_basis import Anchor, HeldBasis
+from tf_lowrank_dp.release.noise_energy import NoiseEnergy
 from tf_lowrank_dp.release.space import Normal, ReleaseSpace
 
 Basis = HeldBasis | CoefficientBasis
@@ -110,6 +111,26 @@ class AnchorSpace(ReleaseSpace):
             for index, part, shape in zip(group, parts, shapes, strict=True):
                 lifted[index] = tf.reshape(part, shape)
         return [lifted[index] for index in range(len(self.parameters))]
+
+    def noise_energy(self, variances, normal, subspace=None):
+        """The lift of the embedding is orthonormal, that of the residual changes nothing.
+
+        No basis is found: the energies are those of complete ones, upper bounds where public
+        gradients have fewer directions.  The embedding's noise is not known by variable, and counts
+        as if it were spread evenly over those of a group.
+        """
+        sizes = [math.prod(parameter.shape) for parameter in self.parameters]
+        lifted = [0.0] * len(sizes)
+        for number, group in enumerate(self.groups):
+            density = variances[0][number].sum() / sum(sizes[index] for index in group)
+            start = 0
+            for index in group:
+                lifted[index] = density * sizes[index]
+                if self._residual:
+                    end = start + sizes[index]
+                    lifted[index] += variances[1][number][start:end].sum()
+                    start = end
+        return NoiseEnergy.of(variances, lifted, shared=self.groups)
 
     def new_bases(self) -> list[Basis]:
         """A basis of each group at the present weights, whether one is due or not."""

@@ -6,10 +6,15 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, zero_absent
+from tf_lowrank_dp.per_example.gradient import (
+    ROUNDOFF,
+    PerExampleGradient,
+    PerExampleTensor,
+    zero_absent,
+)
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.release.bases import leading_coefficients
-from tf_lowrank_dp.release.flat import LEAST_RATIO, FlatGradient, PartOf, flat_rows
+from tf_lowrank_dp.release.flat import LEAST_RATIO, PartOf, flat_rows
 from tf_lowrank_dp.release.held_basis import Anchor, formed
 from tf_lowrank_dp.release.space import Normal
 
@@ -83,7 +88,9 @@ class CoefficientBasis:
         largest = tf.reduce_max(tf.reduce_sum(tf.abs(coefficients.gram), axis=1))
         return cls([coefficients.values, tf.stack([c, f, largest]), list(map(tuple, anchors))])
 
-    def project(self, gradients: Sequence[PerExampleGradient]) -> tuple[FlatGradient, FlatGradient]:
+    def project(
+        self, gradients: Sequence[PerExampleGradient]
+    ) -> tuple[PerExampleTensor, PerExampleTensor]:
         """Embeddings `(b, k)` and residuals `(b, p)` of the group's gradients."""
         anchors = [_doubles(anchor) for anchor in self._anchors]
         held = [
@@ -121,7 +128,7 @@ class CoefficientBasis:
         return tf.maximum(slack, ratio * ratio)
 
 
-class _Residual(FlatGradient):
+class _Residual(PerExampleTensor):
     """`g_b - B^T w_b`, not formed.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.per_example.gradient import PerExampleTensor
 
 LEAST_RATIO = 2.0**-8
 """Of a part and its gradient: a smaller part is clipped as if it were that large.
@@ -18,20 +18,7 @@ million, instead of by all of it.
 """
 
 
-class FlatGradient(PerExampleGradient):
-    """A per-example vector `(p,)`: it belongs to no matrix, so it has no low-rank images."""
-
-    def right(self, r, view):
-        raise NotImplementedError
-
-    def left(self, l, view):  # noqa: E741
-        raise NotImplementedError
-
-    def masked(self, mask):
-        raise NotImplementedError
-
-
-class PartOf(FlatGradient):
+class PartOf(PerExampleTensor):
     """A part of a gradient, which is clipped as if it were at least `LEAST_RATIO` of the whole.
 
     Args:
@@ -39,7 +26,7 @@ class PartOf(FlatGradient):
         squares: `|g_b|^2` of the whole, float32 `(b,)`.
     """
 
-    def __init__(self, part: PerExampleGradient, squares: tf.Tensor):
+    def __init__(self, part: PerExampleTensor, squares: tf.Tensor):
         self._part, self._squares = part, squares
 
     def squared_norms(self):
@@ -55,14 +42,14 @@ class PartOf(FlatGradient):
         return self._part.materialize()
 
 
-class Joined(FlatGradient):
+class Joined(PerExampleTensor):
     """The gradients of several variables one behind the other.
 
     Args:
         gradients: of the variables, `(b, *shape)` each.
     """
 
-    def __init__(self, gradients: Sequence[PerExampleGradient]):
+    def __init__(self, gradients: Sequence[PerExampleTensor]):
         self._gradients = list(gradients)
 
     def squared_norms(self):

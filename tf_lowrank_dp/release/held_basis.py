@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient, PerExampleTensor
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.release.bases import leading_rows
-from tf_lowrank_dp.release.flat import FlatGradient, Joined, PartOf, flat_rows
+from tf_lowrank_dp.release.flat import Joined, PartOf, flat_rows
 from tf_lowrank_dp.release.space import Normal
 
 Anchor = tuple[tf.Tensor, ...]
@@ -53,7 +53,9 @@ class HeldBasis:
         [start] = normal([(size, sum(sizes))])
         return cls(leading_rows(matrices, tf.split(start, sizes, axis=1), power_iterations))
 
-    def project(self, gradients: Sequence[PerExampleGradient]) -> tuple[FlatGradient, FlatGradient]:
+    def project(
+        self, gradients: Sequence[PerExampleGradient]
+    ) -> tuple[PerExampleTensor, PerExampleTensor]:
         """Embeddings `(b, k)` and residuals `(b, p)` of the group's gradients."""
         values = [gradient.materialize() for gradient in gradients]
         pairs = list(zip(map(flat_rows, values), self.tensors, strict=True))

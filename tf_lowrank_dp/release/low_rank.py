@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.bases import low_rank_factors, orthonormal_columns
+from tf_lowrank_dp.release.noise_energy import NoiseEnergy
 from tf_lowrank_dp.release.space import Normal, PerVariableSpace
 
 CARRIERS = ("both", "left", "right")
@@ -23,6 +26,7 @@ class Carriers:
     right: tf.Tensor
 
 
+@typing.final
 class LowRankSpace(PerVariableSpace):
     """Releases `dL = G R^T` and `dR = L^T G` of each matrix, other gradients as they are.
 
@@ -44,8 +48,6 @@ class LowRankSpace(PerVariableSpace):
         carriers: "both", "left" or "right".
     """
 
-    carriers_class = Carriers
-
     def __init__(
         self,
         parameters: Sequence[Parameter],
@@ -60,51 +62,43 @@ class LowRankSpace(PerVariableSpace):
         self.ranks = dict(ranks)
         self._source, self._normal = source, normal
         self._power_iterations = power_iterations
-        self._has_left, self._has_right = carriers != "right", carriers != "left"
+        self.has_left, self.has_right = carriers != "right", carriers != "left"
         super().__init__(parameters, groups)
 
     def refresh(self) -> dict[int, Carriers]:
         """Carriers by position; matrices of one shape are one batch."""
-        by_shape: dict[tuple[int, ...], list[int]] = {}
-        for index, rank in self.ranks.items():
-            view = self.parameters[index].view
-            shape = (view.rows, view.columns, view.input_units, rank)
-            by_shape.setdefault(shape, []).append(index)
         found = {}
-        for indexes in by_shape.values():
-            parts = [tf.unstack(part) for part in self._parts(indexes)]
-            found.update(
-                (index, self.carriers_class(*tensors))
-                for index, *tensors in zip(indexes, *parts, strict=True)
-            )
+        for indexes in of_one_shape(self.parameters, self.ranks):
+            parts = zip(*map(tf.unstack, self._carriers(indexes)), strict=True)
+            found.update((i, Carriers(*pair)) for i, pair in zip(indexes, parts, strict=True))
         return found
 
-    def _parts(self, indexes: list[int]) -> list[tf.Tensor]:
-        """Fields of the carriers of `j` matrices of one shape: `L (j, m, k)` and `R (j, k, n)`."""
+    def _carriers(self, indexes: list[int]) -> tuple[tf.Tensor, tf.Tensor]:
+        """`L (j, m, k)` and `R (j, k, n)` of `j` matrices of one shape."""
         view, k = self.parameters[indexes[0]].view, self.ranks[indexes[0]]
         j, m, n = len(indexes), view.rows, view.columns
         start, completion = self._normal([(j, n, k), (j, m, k)])
         if self._source is None:
             rows = orthonormal_columns(tf.zeros_like(start), start)
             left = orthonormal_columns(tf.zeros_like(completion), completion)
-            return [left, tf.linalg.matrix_transpose(rows)]
+            return left, tf.linalg.matrix_transpose(rows)
         matrices = tf.stack([self._source(index) for index in indexes])
-        return [*low_rank_factors(matrices, start, completion, self._power_iterations)]
+        return low_rank_factors(matrices, start, completion, self._power_iterations)
 
     def piece_shapes(self, index):
         if index not in self.ranks:
             return super().piece_shapes(index)
         view, rank = self.parameters[index].view, self.ranks[index]
-        return [(rank, view.rows)] * self._has_left + [(rank, view.columns)] * self._has_right
+        return [(rank, view.rows)] * self.has_left + [(rank, view.columns)] * self.has_right
 
     def pieces(self, index, gradient, subspace):
         if index not in self.ranks:
             return super().pieces(index, gradient, subspace)
         carriers, view = subspace[index], self.parameters[index].view
         found = []
-        if self._has_left:
+        if self.has_left:
             found.append(gradient.right(carriers.right, view))
-        if self._has_right:
+        if self.has_right:
             found.append(gradient.left(carriers.left, view))
         return found
 
@@ -112,13 +106,35 @@ class LowRankSpace(PerVariableSpace):
         if index not in self.ranks:
             return super().lift_piece(index, released, subspace)
         carriers = subspace[index]
-        if self._has_left and self._has_right:
+        if self.has_left and self.has_right:
             d_left, d_right = released
             inner = d_right - tf.matmul(tf.matmul(d_left, carriers.left), carriers.right, True)
             matrix = tf.matmul(d_left, carriers.right, transpose_a=True)
             matrix += tf.matmul(carriers.left, inner)
-        elif self._has_left:
+        elif self.has_left:
             matrix = tf.matmul(released[0], carriers.right, transpose_a=True)
         else:
             matrix = tf.matmul(carriers.left, released[0])
         return self.parameters[index].view.to_variable(matrix)
+
+    def noise_energy(self, variances, normal, subspace=None):
+        """Of `dL R` and `L dR` all; of both together `(I - L L^T) dL R + L dR`, whose parts are
+        orthogonal: noise on row `i` of `dL` counts `1 - |L_i|^2` times."""
+        subspace = self.refresh() if subspace is None else subspace
+        lifted = []
+        for index, found in enumerate(self.by_variable(variances)):
+            energy = sum(tensor.sum() for tensor in found)
+            if len(found) == 2:
+                left = np.float64(subspace[index].left)
+                energy -= np.sum(found[0] * np.sum(left**2, axis=1))
+            lifted.append(energy)
+        return NoiseEnergy.of(variances, lifted)
+
+
+def of_one_shape(parameters: Sequence[Parameter], ranks: Mapping[int, int]) -> list[list[int]]:
+    """Positions of matrices of one shape and rank, which are computed as one batch."""
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for index, rank in ranks.items():
+        view = parameters[index].view
+        by_shape.setdefault((view.rows, view.columns, view.input_units, rank), []).append(index)
+    return list(by_shape.values())

@@ -35,12 +35,12 @@ class PowerSGDSpace(PerVariableSpace):
         power_iterations: int,
     ):
         super().__init__(parameters, groups)
-        self._ranks, self._normal, self._power_iterations = dict(ranks), normal, power_iterations
+        self.ranks, self._normal, self._power_iterations = dict(ranks), normal, power_iterations
 
     def lift_piece(self, index, released, subspace):
-        if index not in self._ranks:
+        if index not in self.ranks:
             return released[0]
-        view, rank = self.parameters[index].view, self._ranks[index]
+        view, rank = self.parameters[index].view, self.ranks[index]
         start, completion = self._normal([(1, view.columns, rank), (1, view.rows, rank)])
         gradient = view.to_matrix(released[0])
         left, _ = low_rank_factors(gradient[None], start, completion, self._power_iterations)

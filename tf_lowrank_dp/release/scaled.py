@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 
 from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient
 from tf_lowrank_dp.per_example.parameter import Parameter
+from tf_lowrank_dp.release.held_basis import Anchor
 from tf_lowrank_dp.release.space import ReleaseSpace
 
 
@@ -38,6 +40,17 @@ class ScaledSpace(ReleaseSpace):
         lifted = self._space.lift(released, subspace)
         return [tensor / scale for tensor, scale in zip(lifted, self._scales, strict=True)]
 
+    def noise_energy(self, variances, normal, subspace=None):
+        """Divided by the squares of the scales; what variables share, as if spread evenly."""
+        found = self._space.noise_energy(variances, normal, subspace)
+        pairs = zip(found.lifted, self._scales, strict=True)
+        mixed = any(len({self._scales[index] for index in group}) > 1 for group in found.shared)
+        return dataclasses.replace(
+            found,
+            lifted=[energy / scale**2 for energy, scale in pairs],
+            is_estimate=found.is_estimate or mixed,
+        )
+
 
 def scales_of(parameters: Sequence[Parameter], gradient_scale: Mapping[str, float]) -> list[float]:
     """The scale of each parameter: that of the entry whose key is part of its path, else 1.
@@ -63,6 +76,23 @@ def scales_of(parameters: Sequence[Parameter], gradient_scale: Mapping[str, floa
                 )
             matched[index], scales[index] = part, float(scale)
     return scales
+
+
+def scaled_anchors(
+    gradients: Callable[..., list[Anchor]], scales: Sequence[float]
+) -> Callable[..., list[Anchor]]:
+    """Gradients of public examples, with those of each variable multiplied by its scale.
+
+    Args:
+        gradients: gives the anchors of all variables.
+        scales: one positive constant for each trainable variable.
+    """
+
+    def scaled(*args) -> list[Anchor]:
+        pairs = zip(gradients(*args), scales, strict=True)
+        return [(*anchor[:-1], anchor[-1] * scale) for anchor, scale in pairs]
+
+    return scaled
 
 
 class _Scaled(PerExampleGradient):

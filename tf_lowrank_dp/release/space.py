@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient, PerExampleTensor
 from tf_lowrank_dp.per_example.parameter import Parameter
+from tf_lowrank_dp.release.noise_energy import NoiseEnergy, Variances
 
-Block = list[PerExampleGradient]
+Block = list[PerExampleTensor]
 
 Normal = Callable[[Sequence[tuple[int, ...]]], list[tf.Tensor]]
 """Standard normal float32 tensors of the shapes given, fresh at each call."""
@@ -39,6 +40,19 @@ class ReleaseSpace(abc.ABC):
     def lift(self, released: Sequence[Sequence[tf.Tensor]], subspace) -> list[tf.Tensor]:
         """From the noisy sums of the blocks back to one tensor per trainable variable."""
 
+    def noise_energy(self, variances: Variances, normal: Normal, subspace=None) -> NoiseEnergy:
+        """How much noise a step adds; here by lifting one draw, closed forms are for subclasses.
+
+        For diagnostics, outside of graphs: no step asks for it.
+
+        Args:
+            variances: of the noise on what is released, in the form of `shapes`.
+            normal: public random numbers.
+            subspace: of a step; None for that of the next one.
+        """
+        subspace = self.refresh() if subspace is None else subspace
+        return NoiseEnergy.tried(self, variances, subspace, normal)
+
 
 class PerVariableSpace(ReleaseSpace):
     """A space that releases something of each variable, whatever the others are.
@@ -52,11 +66,10 @@ class PerVariableSpace(ReleaseSpace):
 
     def __init__(self, parameters: Sequence[Parameter], groups: Sequence[Sequence[int]]):
         self.parameters = list(parameters)
-        self._groups = [list(group) for group in groups]
-        self.shapes = [
-            [shape for index in group for shape in self.piece_shapes(index)]
-            for group in self._groups
-        ]
+        self.groups = [list(group) for group in groups]
+        self.shapes = self.in_blocks(
+            [self.piece_shapes(index) for index in range(len(self.parameters))]
+        )
 
     def piece_shapes(self, index: int) -> list[tuple[int, ...]]:
         """Shapes of what is released of a parameter."""
@@ -71,16 +84,21 @@ class PerVariableSpace(ReleaseSpace):
         return released[0]
 
     def project(self, gradients, subspace):
-        return [
-            [piece for index in group for piece in self.pieces(index, gradients[index], subspace)]
-            for group in self._groups
-        ]
+        return self.in_blocks([self.pieces(i, g, subspace) for i, g in enumerate(gradients)])
 
     def lift(self, released, subspace):
-        lifted = {}
-        for group, tensors in zip(self._groups, released, strict=True):
-            remaining = iter(tensors)
+        pieces = self.by_variable(released)
+        return [self.lift_piece(index, found, subspace) for index, found in enumerate(pieces)]
+
+    def in_blocks(self, pieces: Sequence[list]) -> list[list]:
+        """Pieces of each parameter, in the order of the blocks."""
+        return [[piece for index in group for piece in pieces[index]] for group in self.groups]
+
+    def by_variable(self, blocks: Sequence[Sequence]) -> list[list]:
+        """The inverse of `in_blocks`."""
+        found: dict[int, list] = {}
+        for group, pieces in zip(self.groups, blocks, strict=True):
+            remaining = iter(pieces)
             for index in group:
-                pieces = [next(remaining) for _ in self.piece_shapes(index)]
-                lifted[index] = self.lift_piece(index, pieces, subspace)
-        return [lifted[index] for index in range(len(self.parameters))]
+                found[index] = [next(remaining) for _ in self.piece_shapes(index)]
+        return [found[index] for index in range(len(self.parameters))]

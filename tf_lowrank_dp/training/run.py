@@ -62,18 +62,20 @@ def start_run(
     tf.config.experimental.enable_tensor_float_32_execution(False)
     state, optimizer = state_of(model), private_optimizer(model)
     adopt_ledger(model)
-    parameters = describe_parameters(model)
-    optimizer.on_start(parameters)
     run = state.run
     if run is not None and _continues(run, optimizer, model, sampling, seeded, with_loss):
         run.engine.noise.rekey()
         run.engine.masks.rekey()
         return run
     noise_multiplier, allowed = _noise_multiplier(optimizer, sampling, steps, state)
-    optimizer.public_gradients = public_gradients(
-        model, state.microbatch_size, target_spec, SecretStream(optimizer.seed, "public masks")
+    context = optimizer.release_context(
+        describe_parameters(model),
+        _public_randomness(optimizer.seed).normal,
+        public_gradients(
+            model, state.microbatch_size, target_spec, SecretStream(optimizer.seed, "public masks")
+        ),
     )
-    space = optimizer.scaled_release_space(parameters, _public_randomness(optimizer.seed).normal)
+    space = optimizer.release_space(context)
     num_blocks = len(space.shapes)
     clips = optimizer.block_clips(num_blocks)
     mechanism = GaussianMechanism(optimizer.l2_norm_clip, noise_multiplier, num_blocks, clips)
@@ -81,7 +83,7 @@ def start_run(
         sampling=sampling,
         noise_multiplier=mechanism.event.noise_multiplier,
         steps=0,
-        mechanism=optimizer.mechanism_name,
+        mechanism=optimizer.algorithm.name,
         l2_norm_clip=mechanism.l2_norm_clip,
         seeded=seeded or optimizer.seed is not None,
     )
@@ -231,7 +233,7 @@ def _noise_multiplier(optimizer, sampling, steps, state) -> tuple[float, int | N
 def _settings(optimizer) -> dict:
     """All arguments of a private optimizer but the inner optimizer, which may change at will."""
     config = {key: value for key, value in optimizer.get_config().items() if key != "optimizer"}
-    return {**config, "public_data": optimizer.public_data}
+    return {**config, "algorithm": optimizer.algorithm}
 
 
 def _public_randomness(seed: int | None) -> NoiseGenerator:

@@ -1,0 +1,18 @@
+"""DP-SGD (Abadi et al. 2016)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tf_lowrank_dp.algorithms.algorithm import Algorithm
+from tf_lowrank_dp.release.identity import IdentitySpace
+
+
+@dataclasses.dataclass(frozen=True)
+class DPSGD(Algorithm):
+    """Releases the gradients as they are."""
+
+    name = "DP-SGD"
+
+    def release_space(self, context):
+        return IdentitySpace(context.parameters, context.groups)

@@ -1,0 +1,68 @@
+"""Releases some coordinates only of what another space releases."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tf_lowrank_dp.release.space import PerVariableSpace
+
+Masks = dict[int, list[tf.Tensor]]
+"""By the position of a variable, zeros and ones that broadcast to each of its pieces."""
+
+
+@typing.final
+class MaskedSpace(PerVariableSpace):
+    """Another space, with zeros at the coordinates that are frozen.
+
+    The norm of an example is that of what is left; frozen coordinates have neither gradient nor
+    noise in the lift's input.  Masks are chosen anew at each step.
+
+    Formal guarantee: masks are chosen from the other space's subspace and from what `masks` knows,
+    public inputs both.
+
+    Args:
+        space: what is released without masks.
+        masks: gives the masks of a step for the other space's subspace.
+    """
+
+    def __init__(self, space: PerVariableSpace, masks: Callable[[typing.Any], Masks]):
+        self._space, self._masks = space, masks
+        super().__init__(space.parameters, space.groups)
+
+    def refresh(self) -> tuple[typing.Any, Masks]:
+        """The other space's subspace, and the masks."""
+        subspace = self._space.refresh()
+        return subspace, self._masks(subspace)
+
+    def piece_shapes(self, index):
+        return self._space.piece_shapes(index)
+
+    def pieces(self, index, gradient, subspace):
+        inner, masks = subspace
+        pieces = self._space.pieces(index, gradient, inner)
+        if index not in masks:
+            return pieces
+        return [piece.masked(mask) for piece, mask in zip(pieces, masks[index], strict=True)]
+
+    def lift_piece(self, index, released, subspace):
+        inner, masks = subspace
+        return self._space.lift_piece(index, _times(released, masks.get(index)), inner)
+
+    def noise_energy(self, variances, normal, subspace=None):
+        """That of the other space, without noise on what is frozen."""
+        inner, masks = self.refresh() if subspace is None else subspace
+        of_variables = enumerate(self.by_variable(variances))
+        left = [
+            _times(found, [mask.numpy() for mask in masks[index]] if index in masks else None)
+            for index, found in of_variables
+        ]
+        return self._space.noise_energy(self.in_blocks(left), normal, inner)
+
+
+def _times(tensors: list, masks: list | None) -> list:
+    if masks is None:
+        return tensors
+    return [tensor * mask for tensor, mask in zip(tensors, masks, strict=True)]
