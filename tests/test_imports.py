@@ -32,11 +32,12 @@ ALLOWED = {
     "per_example.backward": BASE | ALGEBRA | {"layers"},
     "release": BASE | ALGEBRA,
     "mechanism": BASE | ALGEBRA | {"per_example.backward", "release"},
-    "optimizers": BASE | ALGEBRA | {"accounting", "per_example.backward", "release"},
+    "spending": BASE | {"accounting"},
+    "optimizers": BASE | ALGEBRA | {"accounting", "spending", "per_example.backward", "release"},
     "training": BASE
     | ALGEBRA
     | {"accounting", "sampling", "per_example.backward", "layers", "release", "mechanism"}
-    | {"optimizers"},
+    | {"spending", "optimizers"},
     # Attacks on any Keras model: they know nothing of how it was trained, and nothing imports them.
     "auditing": BASE | ALGEBRA | {"_figure"},
     "diagnostics": BASE

@@ -16,6 +16,7 @@ from tf_lowrank_dp.per_example.backward import METHODS
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.scaled import ScaledSpace, scales_of
 from tf_lowrank_dp.release.space import Normal, ReleaseSpace
+from tf_lowrank_dp.spending import SPENDING
 
 _LEAST_CLIP = 1e-12
 _LEDGER_KEY = "privacy_ledger"
@@ -103,9 +104,6 @@ class DPOptimizer(keras.optimizers.Optimizer):
         self.accountant = accountant
         self.seed = seed
         self.calibrated_noise_multiplier: float | None = None
-        self.ledger = PrivacyLedger()
-        self.ledger_was_loaded = False
-        self.before_save = lambda: None
 
     @abc.abstractmethod
     def release_space(self, parameters: Sequence[Parameter], normal: Normal) -> ReleaseSpace:
@@ -136,14 +134,16 @@ class DPOptimizer(keras.optimizers.Optimizer):
     public_gradients: Callable[..., list] | None = None
     """Differentiates public examples; `training` sets it before each run."""
 
-    on_build = staticmethod(lambda optimizer: None)
-    """Called with an optimizer that was built; `training` finds loaded models with it."""
-
     def build(self, variables):
         """Builds the inner optimizer; Keras calls this, for loaded models while it loads them."""
         self.inner_optimizer.build(variables)
         self.built = True
-        self.on_build(self)
+        SPENDING.link(self, [*variables, *self.variables])
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        """What was spent until now on the model that the optimizer belongs to; what is saved."""
+        return SPENDING.ledger([self])
 
     def apply(self, grads, trainable_variables=None):
         """Refuses: gradients that do not come through the mechanism are not private."""
@@ -160,6 +160,11 @@ class DPOptimizer(keras.optimizers.Optimizer):
     @property
     def variables(self):
         return self.inner_optimizer.variables
+
+    @property
+    def state_variables(self) -> list:
+        """All variables of the optimizer whose values come from private steps."""
+        return list(self.variables)
 
     @property
     def learning_rate(self):
@@ -187,13 +192,12 @@ class DPOptimizer(keras.optimizers.Optimizer):
 
     def save_own_variables(self, store):
         """Stores the ledger; Keras stores the inner optimizer beside it."""
-        self.before_save()
         store[_LEDGER_KEY] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
         if self.calibrated_noise_multiplier is not None:
             store[_SIGMA_KEY] = np.float64(self.calibrated_noise_multiplier)
 
     def load_own_variables(self, store):
-        """Merges the stored ledger: what was spent on loaded weights stays spent.
+        """Adds the stored ledger to the variables: what was spent on loaded weights stays spent.
 
         Where there is none, or it is damaged, the prior spend is unknown from then on.
 
@@ -201,15 +205,14 @@ class DPOptimizer(keras.optimizers.Optimizer):
             ValueError: the stored ledger is damaged.
         """
         if _LEDGER_KEY not in store.keys():
-            self.ledger.mark_prior_spend_unknown()
+            SPENDING.adopt([self], PrivacyLedger(prior_spend_unknown=True))
             return
         try:
             stored = np.asarray(store[_LEDGER_KEY], np.uint8).tobytes().decode()
-            self.ledger.merge(PrivacyLedger.from_json(stored))
+            SPENDING.adopt([self], PrivacyLedger.from_json(stored))
         except ValueError:
-            self.ledger.mark_prior_spend_unknown()
+            SPENDING.adopt([self], PrivacyLedger(prior_spend_unknown=True))
             raise
-        self.ledger_was_loaded = True
         if _SIGMA_KEY in store.keys():
             self.calibrated_noise_multiplier = float(np.asarray(store[_SIGMA_KEY]))
 

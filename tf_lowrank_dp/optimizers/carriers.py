@@ -90,6 +90,10 @@ class CarrierOptimizer(RankOptimizer):
             "carriers": self.carriers,
         }
 
+    @property
+    def state_variables(self) -> list:
+        return [*super().state_variables, *self.initial_weights.values()]
+
     def restore_point(self):
         restore_others = super().restore_point()
         values = {index: (v, v.numpy()) for index, v in self.initial_weights.items()}
