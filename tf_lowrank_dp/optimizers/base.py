@@ -138,7 +138,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         """Builds the inner optimizer; Keras calls this, for loaded models while it loads them."""
         self.inner_optimizer.build(variables)
         self.built = True
-        SPENDING.link(self, [*variables, *self.variables])
+        SPENDING.link(self, [*variables, *self.variables], loadable=variables)
 
     @property
     def ledger(self) -> PrivacyLedger:

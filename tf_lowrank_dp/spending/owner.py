@@ -65,6 +65,7 @@ class _Trace:
     Attributes:
         records: what its value depends on.
         runs: those whose steps update it.
+        latest: digest of its value when it was last looked at.
         seen: digests of values that such steps, or a file with its ledger, have left there.
         seen_at: releases of `runs` when it was looked at; None if any value is theirs.
         watched: how many private calls of `fit` or `evaluate` it takes part in now.
@@ -73,6 +74,7 @@ class _Trace:
 
     records: frozenset[Record] = frozenset()
     runs: frozenset[Record] = frozenset()
+    latest: bytes | None = None
     seen: set[bytes] = dataclasses.field(default_factory=set)
     seen_at: int | None = None
     watched: int = 0
@@ -143,19 +145,30 @@ class Spending:
             self._trace(thing).runs |= {run}
         return records - {run}
 
-    def link(self, optimizer: object, things: Iterable) -> None:
+    def link(self, optimizer: object, things: Iterable, loadable: Sequence = ()) -> None:
         """States that an optimizer keeps the ledger of these things, in files that it is saved to.
 
         What was loaded with it belongs to all of them.
+
+        Args:
+            optimizer: the optimizer.
+            things: what it updates, and all of the model when that is known.
+            loadable: variables whose values a file may replace before the model is looked at.
         """
         trace = self._trace(optimizer)
         known = {id(thing) for thing in _alive(trace.links)}
         new = [thing for thing in things if id(thing) not in known]
         trace.links = [weakref.ref(thing) for thing in [*_alive(trace.links), *new]]
         self._attach(new, frozenset(record for record in trace.records if record.is_loaded))
+        for variable, digest in zip(loadable, digests(loadable), strict=True):
+            self._trace(variable).latest = digest
 
     def adopt(self, things: Iterable, ledger: PrivacyLedger) -> None:
         """Adds a ledger that came with values of these things, and of those linked to them.
+
+        Keras loads layers, with rare exceptions, before the optimizer that brings the ledger.  So
+        a value that differs from the one before is that of the file; one that does not may still
+        come, and is taken for it when it is looked at next.
 
         Raises:
             ValueError: it holds another run under a known id.  Nothing is added then.
@@ -168,6 +181,10 @@ class Spending:
         self._attach(things, frozenset({record}))
         for thing in things:
             self._trace(thing).seen_at = None
+        loaded = [thing for thing in things if self._trace(thing).latest is not None]
+        for variable, digest in zip(loaded, digests(loaded), strict=True):
+            if digest != self._trace(variable).latest:
+                self._note(variable, digest)
 
     def mark_unknown(self, things: Iterable) -> None:
         """States that more may have been spent on these things than is known.  It stays so."""
@@ -192,7 +209,7 @@ class Spending:
         finally:
             for trace in traces:
                 trace.watched -= 1
-            self.see(variables)
+            self.see([v for v in variables if not self._trace(v).watched])
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
@@ -239,7 +256,6 @@ class Spending:
         """Remembers the digests of variables on which something was spent, as far as is known."""
         known = [(v, self._traces[id(v)]) for v in variables if id(v) in self._traces]
         ledgers = {records: merged(records) for records in {trace.records for _, trace in known}}
-        steps = {runs: sum(run.steps for run in runs) for runs in {t.runs for _, t in known}}
         known = [
             (variable, trace)
             for variable, trace in known
@@ -248,10 +264,15 @@ class Spending:
             and not (judge and trace.watched)
         ]
         for (variable, trace), digest in zip(known, digests([v for v, _ in known]), strict=True):
-            if judge and trace.seen_at == steps[trace.runs] and digest not in trace.seen:
+            if judge and trace.seen_at == _steps(trace.runs) and digest not in trace.seen:
                 self.mark_unknown([variable])
-            trace.seen.add(digest)
-            trace.seen_at = steps[trace.runs]
+            self._note(variable, digest)
+
+    def _note(self, variable: object, digest: bytes) -> None:
+        """Takes the value of this digest as one of those that are on record."""
+        trace = self._trace(variable)
+        trace.latest, trace.seen_at = digest, _steps(trace.runs)
+        trace.seen.add(digest)
 
 
 def merged(records: Iterable[Record]) -> PrivacyLedger:
@@ -260,6 +281,10 @@ def merged(records: Iterable[Record]) -> PrivacyLedger:
     for record in sorted(records, key=lambda record: record.order):
         ledger.merge(record.ledger)
     return ledger
+
+
+def _steps(runs: Iterable[Record]) -> int:
+    return sum(run.steps for run in runs)
 
 
 def _alive(references: Iterable[weakref.ref]) -> list:

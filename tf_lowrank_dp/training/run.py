@@ -21,7 +21,6 @@ from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.spending import SPENDING, Record
-from tf_lowrank_dp.spending.owner import merged
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.public_gradients import public_gradients
 from tf_lowrank_dp.training.state import Run, ledger_of, look, state_of, things_of
@@ -137,17 +136,14 @@ def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) ->
     if run.version != SPENDING.version:
         look(model)
         _begin(run, model)
-    ledger = merged(run.others | {run.record})
     if run.allowed_steps is not None:
-        _refuse_overspending(run, optimizer, ledger, steps)
+        _refuse_overspending(run, optimizer, steps)
     file = SPENDING.file(model)
     if file is not None:
-        _note_ahead(run, ledger, file, steps, left)
+        _note_ahead(run, file, steps, left)
 
 
-def _note_ahead(
-    run: Run, ledger: PrivacyLedger, file: LedgerFile, steps: int, left: int | None
-) -> None:
+def _note_ahead(run: Run, file: LedgerFile, steps: int, left: int | None) -> None:
     """Writes the steps that come to the ledger's file, unless it is that far ahead already.
 
     Many steps are noted at once when many were taken, so that writing costs less and less a step.
@@ -158,12 +154,14 @@ def _note_ahead(
     ends = [end for end in (left, run.allowed_steps and run.allowed_steps - taken) if end]
     ahead = max(steps, min([taken // _NOTED_AHEAD, *ends]))
     entry = dataclasses.replace(run.entry, steps=taken + ahead)
+    ledger = run.ledger
     unknown = ledger.prior_spend_unknown
     file.add(PrivacyLedger([*ledger.entries, entry], prior_spend_unknown=unknown))
     run.noted_steps = entry.steps
 
 
-def _refuse_overspending(run: Run, optimizer, ledger: PrivacyLedger, steps: int) -> None:
+def _refuse_overspending(run: Run, optimizer, steps: int) -> None:
+    ledger = run.ledger
     _count_other_runs(run, optimizer, ledger)
     if run.steps + steps <= run.allowed_steps:
         return

@@ -10,7 +10,7 @@ from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.optimizers.base import DPOptimizer
-from tf_lowrank_dp.spending import SPENDING, Record
+from tf_lowrank_dp.spending import SPENDING, Record, merged
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 
 _ATTRIBUTE = "_privacy_state"
@@ -54,6 +54,11 @@ class Run:
     def steps(self) -> int:
         """Number of releases so far."""
         return self.record.steps
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        """What was spent on all that the run updates, by other runs as well."""
+        return merged(self.others | {self.record})
 
 
 @dataclasses.dataclass
