@@ -38,8 +38,8 @@ def digests(variables: Sequence) -> list[bytes]:
     >>> one == two
     False
     """
-    values = [getattr(variable, "value", variable) for variable in variables]
-    values = [tf.convert_to_tensor(value() if callable(value) else value) for value in values]
+    with tf.init_scope():
+        values = [tf.convert_to_tensor(variable) for variable in variables]
     with ThreadPoolExecutor() as threads:  # XLA's loops have one each
         return list(threads.map(_digest, values))
 
