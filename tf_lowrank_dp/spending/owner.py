@@ -4,56 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 
-import tensorflow as tf
-
-from tf_lowrank_dp.accounting import LedgerEntry, LedgerFile, PrivacyLedger, open_ledger_file
+from tf_lowrank_dp.accounting import LedgerFile, PrivacyLedger, open_ledger_file
 from tf_lowrank_dp.spending.digest import digests
-
-_orders = itertools.count()
-
-
-class Record:
-    """What values can depend on: a training run of this process, or a ledger that came with them.
-
-    Args:
-        ledger: what is known for good.
-        entry: the run's line in the ledger; None for a ledger that was loaded.
-        counter: `tf.Variable` int64, the releases of the run so far.
-    """
-
-    def __init__(
-        self,
-        ledger: PrivacyLedger | None = None,
-        entry: LedgerEntry | None = None,
-        counter: tf.Variable | None = None,
-    ) -> None:
-        self._ledger = ledger or PrivacyLedger()
-        self._entry, self._counter = entry, counter
-        self.order = next(_orders)
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether it came from a file, with values that this process did not make."""
-        return self._counter is None
-
-    @property
-    def steps(self) -> int:
-        """Releases of the run so far, read from its counter; 0 for a ledger that was loaded."""
-        with tf.init_scope():
-            return 0 if self._counter is None else int(self._counter.numpy())
-
-    @property
-    def ledger(self) -> PrivacyLedger:
-        """What it stands for now."""
-        if self._entry is None:
-            return self._ledger
-        return PrivacyLedger([dataclasses.replace(self._entry, steps=self.steps)])
-
+from tf_lowrank_dp.spending.record import Record, merged
 
 _UNKNOWN = Record(PrivacyLedger(prior_spend_unknown=True))
 
@@ -176,9 +133,7 @@ class Spending:
         things = list(things)
         for trace in [self._trace(thing) for thing in things]:
             things += _alive(trace.links)
-        record = Record(ledger)
-        merged(self.records(things) | {record})
-        self._attach(things, frozenset({record}))
+        self._add(things, ledger)
         for thing in things:
             self._trace(thing).seen_at = None
         loaded = [thing for thing in things if self._trace(thing).latest is not None]
@@ -233,9 +188,12 @@ class Spending:
             model: the model.
             path: see `open_ledger_file`.
             things: the model with all that it is made of.
+
+        Raises:
+            ValueError: see `adopt` and `open_ledger_file`.
         """
         file = open_ledger_file(path)
-        self._attach(things, frozenset({Record(file.ledger)}))
+        self._add(things, file.ledger)
         file.add(self.ledger(things))
         self._files[model] = file
 
@@ -245,6 +203,12 @@ class Spending:
             trace = self._traces[id(thing)] = _Trace()
             weakref.finalize(thing, self._traces.pop, id(thing), None).atexit = False
         return trace
+
+    def _add(self, things: Sequence, ledger: PrivacyLedger) -> None:
+        """Adds a loaded ledger, unless it contradicts what is known of these things."""
+        record = Record(ledger)
+        merged(self.records(things) | {record})
+        self._attach(things, frozenset({record}))
 
     def _attach(self, things: Iterable, records: frozenset[Record]) -> None:
         for trace in [self._trace(thing) for thing in things] if records else []:
@@ -273,14 +237,6 @@ class Spending:
         trace = self._trace(variable)
         trace.latest, trace.seen_at = digest, _steps(trace.runs)
         trace.seen.add(digest)
-
-
-def merged(records: Iterable[Record]) -> PrivacyLedger:
-    """One ledger of several records, in the order in which these were made."""
-    ledger = PrivacyLedger()
-    for record in sorted(records, key=lambda record: record.order):
-        ledger.merge(record.ledger)
-    return ledger
 
 
 def _steps(runs: Iterable[Record]) -> int:

@@ -72,8 +72,8 @@ def make_private(
             equal parts.  Bounds memory and changes no result but rounding.  None for the whole
             batch.
         ledger_path: a local file for the ledger, in a folder that exists; what it holds is added
-            to the model's ledger.  One training at a time can use it; on a network file system
-            nothing may keep a second one away.  Not on Windows.
+            to the model's ledger.  It notes the steps of this model object, one training at a
+            time; on a network file system nothing may keep a second one away.  Not on Windows.
 
     Returns:
         The same model.
