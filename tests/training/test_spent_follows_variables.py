@@ -302,3 +302,35 @@ def test_the_owner_keeps_nothing_alive(trained):
     assert len(SPENDING._traces) == known + 1
     del variable
     assert len(SPENDING._traces) == known
+
+
+@keras.saving.register_keras_serializable("tests")
+class Tail(keras.Model):
+    """Keras loads its `top` after the optimizer: attributes come in the order of their names."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.body, self.top = keras.layers.Dense(4), keras.layers.Dense(3)
+
+    def build(self, shape):
+        self.body.build(shape)
+        self.top.build((None, 4))
+        super().build(shape)
+
+    def call(self, inputs):
+        return self.top(self.body(inputs))
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_values_that_keras_loads_after_the_ledger_are_known_and_later_changes_are_not(
+    train, tmp_path, changed
+):
+    model = Tail()
+    model.build((None, 5))
+    train(model).save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    if changed:
+        loaded.body.bias.assign_add([1.0] * 4)
+    text = tfdp.privacy_statement(loaded)
+    np.testing.assert_array_equal(loaded.top.kernel, model.top.kernel)
+    assert spent(loaded) == of_runs(FIRST) and ("unknown" in text) == changed
