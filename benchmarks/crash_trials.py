@@ -130,13 +130,12 @@ def _report_start(model: keras.Model, report) -> None:
     """Tells what is known when the noise is chosen, and what is chosen."""
     choose = training_run._noise_multiplier
 
-    def noise_multiplier(optimizer, sampling, steps, state):
-        ledger = state.ledger
+    def noise_multiplier(optimizer, sampling, steps, ledger):
         known = {
             "ledger_steps": ledger.num_steps,
             "epsilon": ledger.epsilon(DELTA, accountant="rdp"),
         }
-        chosen = choose(optimizer, sampling, steps, state)
+        chosen = choose(optimizer, sampling, steps, ledger)
         report("start", sigma=chosen[0], **known, **_contents(model))
         return chosen
 

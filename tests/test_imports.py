@@ -33,12 +33,15 @@ ALLOWED = {
     "per_example.backward": BASE | ALGEBRA | {"layers"},
     "release": BASE | ALGEBRA,
     "mechanism": BASE | ALGEBRA | {"per_example.backward", "release"},
+    "spending": BASE | {"accounting"},
     "algorithms": BASE | ALGEBRA | {"release"},
-    "optimizers": BASE | ALGEBRA | {"accounting", "per_example.backward", "release", "algorithms"},
+    "optimizers": BASE
+    | ALGEBRA
+    | {"accounting", "spending", "per_example.backward", "release", "algorithms"},
     "training": BASE
     | ALGEBRA
     | {"accounting", "sampling", "per_example.backward", "layers", "release", "mechanism"}
-    | {"algorithms", "optimizers"},
+    | {"algorithms", "spending", "optimizers"},
     # Attacks on any Keras model: they know nothing of how it was trained, and nothing imports them.
     "auditing": BASE | ALGEBRA | {"_figure"},
     "diagnostics": BASE

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from tf_lowrank_dp import accounting
-from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling, open_ledger_file
+from tf_lowrank_dp.accounting import (
+    LedgerEntry,
+    PrivacyLedger,
+    Sampling,
+    ledger_file,
+    open_ledger_file,
+)
 from tf_lowrank_dp.accounting.ledger_file import LedgerFile
 
 POISSON = Sampling.poisson(num_examples=100, batch_size=10)
@@ -80,6 +86,7 @@ def test_a_last_line_cut_off_anywhere_is_ignored_and_written_over(path, held):
         assert file.ledger == ledger(1)
         file.add(ledger(5, "other"))
         assert held() == PrivacyLedger([*ledger(1).entries, *ledger(5, "other").entries])
+        del file  # and its lock
 
 
 @pytest.mark.parametrize("zeros", (1, 5000))
@@ -162,14 +169,32 @@ open_ledger_file(sys.argv[1])
 """
 
 
-def test_a_second_process_is_refused(path):
+def test_a_second_process_is_refused_whatever_the_first_opens_and_closes(path):
     file = open_ledger_file(path)
     script = [sys.executable, "-c", OPEN, str(path)]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert "which one does" in done.stderr
+    path.read_bytes()  # closes a descriptor of its own, with which POSIX record locks would go
     done = subprocess.run(script, capture_output=True, text=True, check=False)
     assert "which one does" in done.stderr
     file._file.close()
     done = subprocess.run(script, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_one_file_under_two_names_is_locked_once(path, tmp_path):
+    file = open_ledger_file(path)
+    os.link(path, tmp_path / "other.jsonl")
+    with pytest.raises(RuntimeError, match="which one does"):
+        open_ledger_file(tmp_path / "other.jsonl")
+    assert file.ledger == PrivacyLedger()
+
+
+def test_a_system_without_flock_is_refused_before_a_file_is_made(path, monkeypatch):
+    monkeypatch.setattr(ledger_file, "fcntl", None)
+    with pytest.raises(RuntimeError, match="(?s)Expected a POSIX system.*Leave out ledger_path"):
+        open_ledger_file(path)
+    assert not path.exists()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform cannot fork")

@@ -61,7 +61,7 @@ def test_fit_saves_loads_and_continues_with_its_ledger_and_new_public_data(name,
     assert ("B-GEP" if name == "b-gep" else "GEP") in str(statement) and spent > 0
 
     model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = tfdp.make_private(keras.models.load_model(tmp_path / "model.keras"))
     assert type(loaded.optimizer) is tfdp.GEPOptimizer
     assert loaded.optimizer.get_config() == model.optimizer.get_config()
     assert loaded.optimizer.public_data is None

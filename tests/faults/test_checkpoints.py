@@ -179,9 +179,9 @@ def test_a_backup_is_restored_before_the_noise_is_calibrated_and_keeps_it(
     """More epochs are asked for on resuming: the noise stays, and the budget ends training."""
     known = []
 
-    def choose(optimizer, sampling, steps, state, original=training_run._noise_multiplier):
-        known.append((state.ledger.num_steps, optimizer.calibrated_noise_multiplier))
-        return original(optimizer, sampling, steps, state)
+    def choose(optimizer, sampling, steps, ledger, original=training_run._noise_multiplier):
+        known.append((ledger.num_steps, optimizer.calibrated_noise_multiplier))
+        return original(optimizer, sampling, steps, ledger)
 
     monkeypatch.setattr(training_run, "_noise_multiplier", choose)
 
@@ -225,5 +225,5 @@ def test_no_noise_is_used_again_after_an_older_checkpoint_was_loaded(
     assert int(model.optimizer.iterations) == STEPS
     fit(model)
     assert model.optimizer.ledger.num_steps == 3 * STEPS
-    fit(keras.models.load_model(tmp_path / "early.keras"))
+    fit(tfdp.make_private(keras.models.load_model(tmp_path / "early.keras")))
     assert len(drawn) == len(set(drawn)) == 4 * STEPS

@@ -22,7 +22,7 @@ RULES = {
     12: "Metrics are not private and say so; presence is given to them",
     13: "Sigma is rounded up; epsilon never exceeds its target",
     14: "The neighbouring relation and the public number of examples are printed",
-    15: "The ledger only grows",
+    15: "The ledger only grows, and follows the weights",
     16: "Random numbers inside a model are secret and used once",
 }
 
@@ -361,13 +361,39 @@ MUTATIONS = [
     ),
     mutation(
         15, "a model forgets what was spent on weights that it loads", "optimizers/base.py",
-        "self.ledger.merge(PrivacyLedger.from_json(stored))", "PrivacyLedger.from_json(stored)",
+        "SPENDING.adopt([self], PrivacyLedger.from_json(stored))",
+        "PrivacyLedger.from_json(stored)",
         "training/test_ledger.py::test_saved_weights_bring_their_ledger",
     ),
     mutation(
         15, "a checkpoint whose ledger is left out counts as free", "training/saving.py",
-        "    if not optimizer.ledger_was_loaded:", "    if False:",
+        "    if SPENDING.records([optimizer]) == before:", "    if False:",
         "faults/test_checkpoints.py::"
         "test_a_ledger_that_is_left_out_when_loading_leaves_the_spend_unknown",
+    ),
+    mutation(
+        15, "what learns from private weights does not inherit what was spent on them",
+        "spending/owner.py",
+        "records = self.records([*updated, *read]) | {run}", "records = frozenset({run})",
+        "training/test_spent_follows_variables.py::"
+        "test_a_head_on_a_frozen_private_encoder_costs_both_and_the_encoder_only_its_own",
+    ),
+    mutation(
+        15, "values that other code has changed pass for those of private steps",
+        "spending/owner.py", "and digest not in trace.seen", "and not trace.seen",
+        "training/test_spent_values.py::"
+        "test_a_change_outside_of_private_steps_keeps_the_ledger_and_leaves_the_spend_unknown",
+    ),
+    mutation(
+        15, "a loaded ledger stays with its optimizer, which may be replaced",
+        "spending/owner.py", "things += _alive(trace.links)", "_alive(trace.links)",
+        "training/test_spent_follows_variables.py::"
+        "test_a_loaded_model_never_forgets_in_whatever_order_it_is_used",
+    ),
+    mutation(
+        15, "the ledger's file is locked by record locks, which a process loses by closing it",
+        "accounting/ledger_file.py", "fcntl.flock(", "fcntl.lockf(",
+        "accounting/test_ledger_file.py::"
+        "test_a_second_process_is_refused_whatever_the_first_opens_and_closes",
     ),
 ]  # fmt: skip

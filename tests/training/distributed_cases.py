@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.training.state import ledger_of
 
 X, Y = np.zeros((64, 3), "float32"), np.zeros((64, 1), "float32")
 made = []
@@ -252,10 +253,7 @@ def main():
         except Exception as raised:
             error = raised
         model = made[-1]
-        ledger = getattr(getattr(model, "_privacy_state", None), "ledger", None)
-        if ledger is not None:
-            model._privacy_state.sync()
-        releases = ledger.num_steps if ledger is not None else 0
+        releases = ledger_of(model).num_steps if isinstance(model, keras.Model) else 0
         found[name] = [type(error).__name__, str(error), releases]
     print(json.dumps(found))
 

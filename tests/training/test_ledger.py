@@ -83,12 +83,15 @@ def test_freezing_a_layer_between_fits_keeps_what_was_spent(fitted):
     assert spent(model) == epsilon_after(8)
 
 
-def test_a_saved_model_loads_as_private_with_its_ledger_and_goes_on(fitted, tmp_path):
+def test_a_saved_model_is_loaded_with_its_ledger_and_goes_on_once_it_is_private(fitted, tmp_path):
     model, fit = fitted
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert spent(loaded) == epsilon_after(4)
-    fit(loaded)
+    with pytest.raises(tfdp.NotPrivateError, match="make_private.*after loading"):
+        fit(loaded)
+    assert spent(loaded) == epsilon_after(4)
+    fit(tfdp.make_private(loaded))
     assert spent(loaded) == epsilon_after(8)
     assert int(loaded.optimizer.iterations) == 8
 

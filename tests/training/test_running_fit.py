@@ -12,7 +12,7 @@ from dp_accounting.rdp import RdpAccountant
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.training.running_fit import executing
-from tf_lowrank_dp.training.state import state_of
+from tf_lowrank_dp.training.state import ledger_of, state_of
 
 DELTA, ROWS, NOISE = 1e-5, 1000, 1.0
 OUTER, INNER, STEPS = 500, 8, 40  # batch sizes, so q = 0.5 and q = 0.008
@@ -61,8 +61,7 @@ def outer_fit(model, rows, *callbacks, steps=STEPS, **arguments):
 
 
 def steps_of(model):
-    state_of(model).sync()
-    return state_of(model).ledger.num_steps
+    return ledger_of(model).num_steps
 
 
 def inner_fit(model, rows):
@@ -110,7 +109,7 @@ def test_another_run_is_refused_wherever_a_callback_begins_it(model, rows, place
     intruder = Intruder(lambda: inner_fit(model, rows), place, at=0)
     outer_fit(model, rows, intruder, steps=2, epochs=2)
     assert "while its fit is running" in str(intruder.error)
-    assert [entry.sampling.batch_size for entry in state_of(model).ledger.entries] == [OUTER]
+    assert [entry.sampling.batch_size for entry in ledger_of(model).entries] == [OUTER]
     assert steps_of(model) == 4
 
 
@@ -134,7 +133,7 @@ def test_another_run_in_the_data_is_refused(model, rows):
         verbose=0,
     )  # fmt: skip
     assert any("while its fit is running" in error for error in errors)
-    entries = state_of(model).ledger.entries
+    entries = ledger_of(model).entries
     assert entries[-1].steps == 3 and entries[-1].sampling.sampling_rate == 0.5
 
 
@@ -180,7 +179,6 @@ EXCHANGED = [
     another_optimizer,
     converted_anew,
     made_standard,
-    optimizer_of_another_model,
     run_of_its_own,
 ]
 
@@ -200,10 +198,15 @@ def test_no_step_is_taken_after_a_callback_has_exchanged_something(
     for before, after in zip(weights[0], weights_of(model), strict=True):
         np.testing.assert_array_equal(before, after)
     tfdp.make_private(model)
-    assert state_of(model).ledger.entries[0].steps == 1
+    assert ledger_of(model).entries[0].steps == 1
     compiled_anew(model, rows)
     outer_fit(model, rows, steps=2)  # the remedy
-    assert state_of(model).ledger.entries[-1].steps == 2
+    assert ledger_of(model).entries[-1].steps == 2
+
+
+def test_another_model_that_trains_the_same_layers_meanwhile_is_counted(model, rows):
+    outer_fit(model, rows, Intruder(lambda: optimizer_of_another_model(model, rows)), steps=5)
+    assert sorted(entry.steps for entry in ledger_of(model).entries) == [1, 5]
 
 
 def test_a_new_train_function_of_the_same_run_goes_on(model, rows):
@@ -312,7 +315,7 @@ def test_a_train_function_of_an_earlier_run_is_refused_in_a_later_fit(model, row
 
     with pytest.raises(tfdp.NotPrivateError, match="train function of an earlier fit"):
         outer_fit(model, rows, Intruder(act), steps=3)
-    assert [entry.steps for entry in state_of(model).ledger.entries] == [1, 1]
+    assert [entry.steps for entry in ledger_of(model).entries] == [1, 1]
 
 
 def test_a_step_of_an_earlier_run_is_refused(model, rows):
@@ -353,7 +356,7 @@ def test_two_threads_cannot_train_one_model(model, rows):
         finally:
             done.set()
         outer.result()
-    assert [entry.steps for entry in state_of(model).ledger.entries] == [3]
+    assert [entry.steps for entry in ledger_of(model).entries] == [3]
 
 
 def test_another_model_may_be_trained_meanwhile(model, rows, small_model, private):

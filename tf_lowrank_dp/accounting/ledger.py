@@ -5,16 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import dp_accounting
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import composition, serialization
 from tf_lowrank_dp.accounting.entry import LedgerEntry, mechanisms_of, neighboring_relation
-
-if TYPE_CHECKING:
-    from tf_lowrank_dp.accounting.ledger_file import LedgerFile
 
 
 class PrivacyLedger:
@@ -34,9 +30,6 @@ class PrivacyLedger:
         prior_spend_unknown: whether the model may have been trained on the data in ways that are
             not recorded.
 
-    Attributes:
-        file: where steps are noted before they are taken, or None.
-
     Example:
 
     >>> from tf_lowrank_dp.accounting import Sampling
@@ -55,7 +48,6 @@ class PrivacyLedger:
     ) -> None:
         self._entries: dict[str, LedgerEntry] = {}
         self._prior_spend_unknown = bool(prior_spend_unknown)
-        self.file: LedgerFile | None = None
         for entry in entries:
             self.append(entry)
 

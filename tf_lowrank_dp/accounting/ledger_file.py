@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import weakref
 
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
 
 try:
     import fcntl
-except ImportError:  # Windows: nothing keeps a second process away from the file
+except ImportError:  # Windows
     fcntl = None
 
 _OPEN: weakref.WeakValueDictionary[str, LedgerFile] = weakref.WeakValueDictionary()
@@ -27,7 +28,10 @@ class LedgerFile:
         * What was added stays: nothing that is complete is overwritten, replaced or removed.
         * A last line that a crash cut off is ignored: `add` had not returned, so what it announces
           was not done. Any other damage is refused, and the file is left as it is.
-        * One process at a time writes. A second one, and a fork, are refused.
+        * One process at a time writes: the file is locked by `flock` until this object is gone,
+          whatever else the process opens and closes. A second one, and a fork, are refused. Network
+          file systems that emulate `flock` by record locks (NFS, SMB) lose the lock when the
+          process closes any descriptor of the file: use a local one.
 
     Attributes:
         ledger: what the file holds.
@@ -101,9 +105,8 @@ class LedgerFile:
     def _lock(self) -> None:
         """Keeps other processes away until this one ends."""
         try:
-            if fcntl is not None:
-                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError) as error:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
             self._file.close()
             raise RuntimeError(
                 "Expected a ledger file that no other process writes to. Received: "
@@ -122,7 +125,7 @@ def open_ledger_file(path: str | os.PathLike) -> LedgerFile:
 
     Raises:
         OSError: It cannot be opened.
-        RuntimeError: Another process has it open.
+        RuntimeError: Another process has it open, or the system is Windows.
         ValueError: It is no ledger file, or it is damaged. It is left as it is.
 
     Example:
@@ -131,6 +134,12 @@ def open_ledger_file(path: str | os.PathLike) -> LedgerFile:
     >>> open_ledger_file(tempfile.mkdtemp() + "/ledger.jsonl").ledger
     <PrivacyLedger: 0 entries, 0 steps>
     """
+    if fcntl is None:
+        raise RuntimeError(
+            "Expected a POSIX system, where a ledger file is locked by `flock`. Received: "
+            f"{sys.platform}, where nothing would keep a second training away from it. Leave out "
+            "ledger_path; checkpoints hold the ledger as well."
+        )
     path = os.path.realpath(path)
     file = _OPEN.get(path)
     if file is None or file._process != os.getpid():

@@ -24,6 +24,10 @@ _ACCOUNTANTS = {
     "pld": "privacy loss distributions (PLD), rounded up",
     "rdp": "Renyi differential privacy (RDP)",
 }
+_INITIAL_WEIGHTS = (
+    "Initial weights are taken as public: values that no step above has made, such as copied "
+    "arrays or a file without its ledger, do not depend on the data."
+)
 _ASSUMPTIONS = (
     "Batches were drawn as stated, and the number of examples is public.",
     "It protects single examples, not users who contributed several of them.",
@@ -59,7 +63,7 @@ def statement(
     Example:
 
     >>> print(statement(PrivacyLedger(), 1e-5).splitlines()[0])
-    Nothing was released: epsilon = 0 at delta = 1e-05.
+    Nothing was released: epsilon = 0 at delta = 1e-05, with initial weights taken as public.
     """
     delta = _validate.below_one(delta=delta)
     accountant = _validate.one_of(tuple(_ACCOUNTANTS), accountant=accountant)
@@ -82,6 +86,7 @@ def statement(
         f"Neighbouring data sets differ by {_RELATIONS[relation]} ({relation.name}).",
         f"Accountant: {_ACCOUNTANTS[accountant]}.",
         "The guarantee holds for the trained weights under these assumptions:",
+        *([] if ledger.prior_spend_unknown else [f"  - {_INITIAL_WEIGHTS}"]),
         *(f"  - {assumption}" for assumption in _ASSUMPTIONS),
     ]
     return "\n".join(_wrapped(line) for line in lines)
@@ -92,7 +97,8 @@ def _headline(ledger: PrivacyLedger, epsilon: float, delta: float, reasons: tupl
     if reasons or math.isinf(epsilon):
         return f"NOT PRIVATE: no guarantee can be given (recorded epsilon = {_number_up(epsilon)})."
     if not ledger.num_steps:
-        return f"Nothing was released: epsilon = 0 at delta = {delta:g}."
+        assumed = "" if ledger.prior_spend_unknown else ", with initial weights taken as public"
+        return f"Nothing was released: epsilon = 0 at delta = {delta:g}{assumed}."
     return (
         f"({_number_up(epsilon)}, {delta:g})-differentially private: "
         f"epsilon = {_number_up(epsilon)} at delta = {delta:g}."

@@ -34,6 +34,11 @@ class AlgorithmState:
         """Names of all values."""
         return list(self._variables)
 
+    @property
+    def weights(self) -> list[tf.Variable]:
+        """The values that are no single numbers: copies of weights, bases and the like."""
+        return [variable for variable in self._variables.values() if variable.shape.rank]
+
     def __contains__(self, name: str) -> bool:
         return name in self._variables
 

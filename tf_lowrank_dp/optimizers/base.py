@@ -20,6 +20,7 @@ from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.public_data import PublicData
 from tf_lowrank_dp.release.scaled import ScaledSpace, scaled_anchors, scales_of
 from tf_lowrank_dp.release.space import Normal, ReleaseSpace
+from tf_lowrank_dp.spending import SPENDING
 
 _LEDGER_KEY = "privacy_ledger"
 _SIGMA_KEY = "calibrated_noise_multiplier"
@@ -115,9 +116,6 @@ class DPOptimizer(keras.optimizers.Optimizer):
         self.gradient_method = gradient_method
         self.accountant = accountant
         self.seed = seed
-        self.ledger = PrivacyLedger()
-        self.ledger_was_loaded = False
-        self.before_save = lambda: None
 
     def release_context(
         self,
@@ -189,14 +187,16 @@ class DPOptimizer(keras.optimizers.Optimizer):
             )
         super().__setattr__(name, value)
 
-    on_build = staticmethod(lambda optimizer: None)
-    """Called with an optimizer that was built; `training` finds loaded models with it."""
-
     def build(self, variables):
         """Builds the inner optimizer; Keras calls this, for loaded models while it loads them."""
         self.inner_optimizer.build(variables)
         self.built = True
-        self.on_build(self)
+        SPENDING.link(self, [*variables, *self.variables], loadable=variables)
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        """What was spent until now on the model that the optimizer belongs to; what is saved."""
+        return SPENDING.ledger([self])
 
     def apply(self, grads, trainable_variables=None):
         """Refuses: gradients that do not come through the mechanism are not private."""
@@ -213,6 +213,11 @@ class DPOptimizer(keras.optimizers.Optimizer):
     @property
     def variables(self):
         return self.inner_optimizer.variables
+
+    @property
+    def state_variables(self) -> list:
+        """All variables of the optimizer whose values come from private steps."""
+        return [*self.variables, *self.algorithm_state.weights]
 
     @property
     def learning_rate(self):
@@ -235,12 +240,11 @@ class DPOptimizer(keras.optimizers.Optimizer):
 
     def save_own_variables(self, store):
         """Stores ledger and algorithm's state; Keras stores the inner optimizer beside them."""
-        self.before_save()
         self.algorithm_state.save(store)
         store[_LEDGER_KEY] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
 
     def load_own_variables(self, store):
-        """Merges the stored ledger, and takes the stored state of the algorithm.
+        """Adds the stored ledger to the variables, and takes the stored state of the algorithm.
 
         What was spent on loaded weights stays spent.
 
@@ -250,15 +254,14 @@ class DPOptimizer(keras.optimizers.Optimizer):
             ValueError: the stored ledger is damaged.
         """
         if _LEDGER_KEY not in store.keys():
-            self.ledger.mark_prior_spend_unknown()
+            SPENDING.adopt([self], PrivacyLedger(prior_spend_unknown=True))
             return
         try:
             stored = np.asarray(store[_LEDGER_KEY], np.uint8).tobytes().decode()
-            self.ledger.merge(PrivacyLedger.from_json(stored))
+            SPENDING.adopt([self], PrivacyLedger.from_json(stored))
         except ValueError:
-            self.ledger.mark_prior_spend_unknown()
+            SPENDING.adopt([self], PrivacyLedger(prior_spend_unknown=True))
             raise
-        self.ledger_was_loaded = True
         state = {name: store[name] for name in store.keys() if name != _LEDGER_KEY}
         self.algorithm_state.load(state)
 

@@ -1,6 +1,5 @@
 """Private training of Keras models: conversion, `fit`, custom loops, callbacks and reports."""
 
-from tf_lowrank_dp.training import restore as _restore  # noqa: F401  (registers itself)
 from tf_lowrank_dp.training.callbacks import PrivacyBudget
 from tf_lowrank_dp.training.make_private import make_private, make_standard
 from tf_lowrank_dp.training.replace_batch_normalization import replace_batch_normalization

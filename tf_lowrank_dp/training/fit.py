@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.per_example.backward import RECORDED
+from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
 from tf_lowrank_dp.training.probe import probe
@@ -21,6 +22,7 @@ from tf_lowrank_dp.training.running_fit import (
     running,
 )
 from tf_lowrank_dp.training.saving import restore_backup
+from tf_lowrank_dp.training.state import look
 from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
 
@@ -110,7 +112,7 @@ def fit(
     restore_backup(model, callbacks)
     run = start_run(model, data.sampling, steps, seeded=data.seeded, target_spec=spec)
     callbacks = [_BudgetGuard(_steps_taken(model, data)), *callbacks, _StepGuard()]
-    with running(model, run):
+    with running(model, run), SPENDING.watched(model.weights):
         return keras.Model.fit(
             model,
             data.dataset,
@@ -129,16 +131,31 @@ def fit(
 def evaluate(model: keras.Model, *args, **kwargs):
     """`model.evaluate` of a model that was made private: as its class does.
 
-    Only KerasHub tasks need it: `fit` has preprocessed their validation data, which some versions
-    of KerasHub would do again.
+    Callbacks may swap weights meanwhile (`SwapEMAWeights`).  `fit` has preprocessed the validation
+    data of KerasHub tasks, which some versions of KerasHub would do again.
     """
-    if is_task(model) and kwargs.get("_use_cached_eval_dataset"):
-        return keras.Model.evaluate(model, *args, **kwargs)
-    return type(model).evaluate(model, *args, **kwargs)
+    look(model)
+    with SPENDING.watched(model.weights):
+        if is_task(model) and kwargs.get("_use_cached_eval_dataset"):
+            return keras.Model.evaluate(model, *args, **kwargs)
+        return type(model).evaluate(model, *args, **kwargs)
+
+
+def predict(model: keras.Model, *args, **kwargs):
+    """`model.predict` of a model that was made private: as its class does.
+
+    Callbacks may swap weights meanwhile (`SwapEMAWeights`).
+    """
+    look(model)
+    with SPENDING.watched(model.weights):
+        return type(model).predict(model, *args, **kwargs)
 
 
 class _BudgetGuard(keras.callbacks.Callback):
-    """Stops the steps that would overspend, and notes the others in the ledger's file."""
+    """Stops the steps that would overspend, and notes the others in the ledger's file.
+
+    It is called before all other callbacks, so it sees what the steps of an epoch have left.
+    """
 
     def __init__(self, steps_per_epoch: int):
         super().__init__()
@@ -148,6 +165,9 @@ class _BudgetGuard(keras.callbacks.Callback):
         left = self._steps_per_epoch - batch  # where data end, the last execution is cut short
         check_run(self.model)
         check_budget(self.model, min(self.model.steps_per_execution, left), left)
+
+    def on_epoch_end(self, epoch, logs=None):
+        SPENDING.see(self.model.weights)
 
 
 class _StepGuard(keras.callbacks.Callback):

@@ -8,18 +8,17 @@ import os
 import keras
 
 from tf_lowrank_dp import _validate
-from tf_lowrank_dp.accounting import open_ledger_file
 from tf_lowrank_dp.optimizers.base import DPOptimizer
-from tf_lowrank_dp.training.fit import evaluate, fit
-from tf_lowrank_dp.training.run import adopt_ledger
+from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.fit import evaluate, fit, predict
 from tf_lowrank_dp.training.saving import load_weights, save, save_weights
 from tf_lowrank_dp.training.state import (
     PrivateState,
     attach_state,
-    counters_of,
     detach_state,
     find_state,
-    ledger_of,
+    look,
+    things_of,
 )
 from tf_lowrank_dp.training.train_step import make_train_function, train_step
 from tf_lowrank_dp.training.validate_model import validate_model
@@ -28,16 +27,12 @@ from tf_lowrank_dp.training.validate_model import validate_model
 def compile_private(model: keras.Model, *args, **kwargs) -> None:
     """Compiles as the model's class does; `model.compile` of a model that was made private.
 
-    From then on the optimizer shares the model's ledger, so that what is loaded with the one is
-    known to the other.
+    What came with the optimizer that is replaced belongs to the model before it is, and what comes
+    with the new one from then on.
     """
+    look(model)
     type(model).compile(model, *args, **kwargs)
-    _share_ledger(model)
-
-
-def _share_ledger(model: keras.Model) -> None:
-    if isinstance(getattr(model, "optimizer", None), DPOptimizer):
-        adopt_ledger(model)
+    look(model)
 
 
 _METHODS = {
@@ -45,6 +40,7 @@ _METHODS = {
     "make_train_function": make_train_function,
     "fit": fit,
     "evaluate": evaluate,
+    "predict": predict,
     "compile": compile_private,
     "save": save,
     "save_weights": save_weights,
@@ -59,10 +55,11 @@ def make_private(
 ) -> keras.Model:
     """Makes `model.fit` train privately, in place.
 
-    The model keeps its class, layers and weights; `fit`, `train_step`, `compile`, `evaluate` and
-    what saves and loads are replaced on this one object, so that it trains only with a private
-    optimizer and its ledger is never behind its weights.  Nothing of it is saved with the model.
-    Converting again changes `microbatch_size`, and keeps the ledger and its file.
+    The model keeps its class, layers and weights; `fit`, `train_step`, `compile`, `evaluate`,
+    `predict` and what saves and loads are replaced on this one object, so that it trains only with
+    a private optimizer and its ledger is never behind its weights.  Nothing of it is saved with the
+    model: call this after loading as well.  Converting again changes `microbatch_size`, and keeps
+    the ledger and its file.
 
     With `ledger_path` steps are noted in a file before they are taken, so that those lost in a
     crash count as well: give the same path when you resume.  Where training ends by itself the
@@ -75,7 +72,8 @@ def make_private(
             equal parts.  Bounds memory and changes no result but rounding.  None for the whole
             batch.
         ledger_path: a local file for the ledger, in a folder that exists; what it holds is added
-            to the model's ledger.  One training at a time can use it.
+            to the model's ledger.  It notes the steps of this model object, one training at a
+            time; on a network file system nothing may keep a second one away.  Not on Windows.
 
     Returns:
         The same model.
@@ -83,7 +81,7 @@ def make_private(
     Raises:
         UnsupportedModelError: the model mixes examples, is not built, or trains nothing.
         OSError: the file cannot be opened or written.
-        RuntimeError: another process uses the file.
+        RuntimeError: another process uses the file, or files cannot be locked.
         ValueError: the file is damaged, or no ledger; it is left as it is.
 
     Example:
@@ -96,13 +94,11 @@ def make_private(
     if microbatch_size is not None:
         _validate.integer_at_least(1, microbatch_size=microbatch_size)
     validate_model(model)
-    ledger = ledger_of(model)
+    look(model)
     if ledger_path is not None:
-        ledger.file = open_ledger_file(ledger_path)
-        ledger.merge(ledger.file.ledger)
-        ledger.file.add(ledger)
-    attach_state(model, PrivateState(ledger, counters_of(model), microbatch_size))
-    _share_ledger(model)
+        SPENDING.open_file(model, ledger_path, things_of(model))
+        look(model)
+    attach_state(model, PrivateState(microbatch_size))
     for name, function in _METHODS.items():
         object.__setattr__(model, name, functools.partial(function, model))
     model.train_function = None
@@ -113,7 +109,7 @@ def make_standard(model: keras.Model) -> keras.Model:
     """Undoes `make_private`, in place: an ordinary Keras model without a trace of this package.
 
     A private optimizer is replaced by its inner optimizer, with its state.  What was spent stays
-    known for as long as the object lives.
+    known for as long as the variables live.
 
     Args:
         model: a private model, or one that was loaded with a private optimizer.
@@ -124,13 +120,11 @@ def make_standard(model: keras.Model) -> keras.Model:
     optimizer = _without_loss_scaling(getattr(model, "optimizer", None))
     if find_state(model) is None and not isinstance(optimizer, DPOptimizer):
         return model
-    ledger = ledger_of(model)
+    look(model)
     for name in _METHODS:
         model.__dict__.pop(name, None)
     detach_state(model)
     if isinstance(optimizer, DPOptimizer):
-        if optimizer.ledger is not ledger:
-            ledger.merge(optimizer.ledger)
         model.optimizer = optimizer.inner_optimizer
         model._compile_config.config["optimizer"] = optimizer.inner_optimizer
     model.train_function = None

@@ -81,7 +81,8 @@ def _check(model: keras.Model) -> None:
             f"Expected a built model. Received: '{model.name}', which is not. Call the model once "
             "on a batch of data, or model.build(input_shape), first."
         )
-    if find_state(model) is not None or ledger_of(model).num_steps:
+    ledger = ledger_of(model)
+    if find_state(model) is not None or ledger.num_steps or ledger.prior_spend_unknown:
         raise NotPrivateError(
             f"Expected a model before tfdp.make_private. Received: '{model.name}', a private one "
             "or one that was. Its ledger would not be that of a copy: replace first, then convert."

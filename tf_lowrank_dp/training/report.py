@@ -6,15 +6,17 @@ import keras
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import statement
-from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.training.state import find_state, ledger_of
 
 
 def privacy_spent(model: keras.Model, delta: float | None = None) -> float:
-    """Epsilon spent on the model so far, over all its training runs.
+    """Epsilon spent on the model so far, over all runs that any of its variables depends on.
+
+    What was spent follows the variables: it is the same for every model that holds them, nested,
+    shared or extracted, private or not.
 
     Args:
-        model: a model that is or was private.
+        model: any Keras model.
         delta: the delta of the guarantee; the optimizer's if None.
 
     Returns:
@@ -30,14 +32,14 @@ def privacy_spent(model: keras.Model, delta: float | None = None) -> float:
     >>> tfdp.privacy_spent(tfdp.make_private(model), delta=1e-5)
     0.0
     """
-    return _ledger(model).epsilon(_delta(model, delta), accountant=_accountant(model))
+    return ledger_of(model).epsilon(_delta(model, delta), accountant=_accountant(model))
 
 
 def privacy_statement(model: keras.Model, delta: float | None = None) -> str:
     """A text that says what is guaranteed, by what, and under which assumptions.
 
     Args:
-        model: a model that is or was private.
+        model: any Keras model.
         delta: the delta of the guarantee; the optimizer's if None.
 
     Returns:
@@ -46,19 +48,11 @@ def privacy_statement(model: keras.Model, delta: float | None = None) -> str:
     state = find_state(model)
     run = state.run if state else None
     return statement(
-        _ledger(model),
+        ledger_of(model),
         _delta(model, delta),
         accountant=_accountant(model),
         num_examples=run.sampling.num_examples if run is not None else None,
     )
-
-
-def _ledger(model):
-    """The model's ledger and what its optimizer knows besides (after loading)."""
-    ledger = ledger_of(model)
-    if isinstance(_optimizer(model), DPOptimizer):
-        ledger.merge(_optimizer(model).ledger)
-    return ledger
 
 
 def _optimizer(model):

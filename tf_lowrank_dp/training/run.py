@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.accounting import (
     LedgerEntry,
+    LedgerFile,
     PrivacyLedger,
     Sampling,
     calibrate_noise_multiplier,
@@ -19,11 +20,12 @@ from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
+from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.public_gradients import public_gradients
 from tf_lowrank_dp.training.running_fit import refuse_nesting
-from tf_lowrank_dp.training.state import Run, state_of
+from tf_lowrank_dp.training.state import Run, ledger_of, look, state_of, things_of
 from tf_lowrank_dp.training.train_step import private_optimizer
 
 _NOTED_AHEAD = 64  # a ledger file is at most this fraction of the steps taken ahead of them
@@ -61,13 +63,14 @@ def start_run(
     # The bounds on rounding are those of float32: TensorFloat-32 has 10 bits less.
     tf.config.experimental.enable_tensor_float_32_execution(False)
     state, optimizer = state_of(model), private_optimizer(model)
-    adopt_ledger(model)
+    ledger = ledger_of(model)
     run = state.run
     if run is not None and _continues(run, optimizer, model, sampling, seeded, with_loss):
         run.engine.noise.rekey()
         run.engine.masks.rekey()
+        _begin(run, model)
         return run
-    noise_multiplier, allowed = _noise_multiplier(optimizer, sampling, steps, state)
+    noise_multiplier, allowed = _noise_multiplier(optimizer, sampling, steps, ledger)
     context = optimizer.release_context(
         describe_parameters(model),
         _public_randomness(optimizer.seed).normal,
@@ -101,7 +104,6 @@ def start_run(
         steps=counter,
     )
     loss = CompiledLoss(model, float(sampling.batch_size)) if with_loss else None
-    state.sync()
     run = Run(
         engine,
         optimizer,
@@ -109,26 +111,24 @@ def start_run(
         list(model.trainable_variables),
         sampling,
         entry,
+        Record(entry=entry, counter=counter),
         loss,
         allowed,
-        state.ledger.num_steps,
+        ledger.num_steps,
     )
-    state.ledger.append(entry)
-    state.counters[entry.entry_id] = counter
     state.run = run
     model.train_function = None
     if not optimizer.built:
         optimizer.build(model.trainable_variables)
+    _begin(run, model)
     return run
 
 
-def adopt_ledger(model: keras.Model) -> None:
-    """Makes optimizer and model share one ledger; what either knows as spent stays spent."""
-    state, optimizer = state_of(model), private_optimizer(model)
-    if optimizer.ledger is not state.ledger:
-        state.ledger.merge(optimizer.ledger)
-        optimizer.ledger = state.ledger
-    optimizer.before_save = state.sync
+def _begin(run: Run, model: keras.Model) -> None:
+    """Tells the owner of the ledgers, before a step, what the run updates and what it reads."""
+    updated = [model, *run.variables, *run.optimizer.state_variables]
+    run.others = SPENDING.begin(run.record, updated, things_of(model))
+    run.version = SPENDING.version
 
 
 def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) -> None:
@@ -143,15 +143,18 @@ def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) ->
         PrivacyBudgetExceededError: with the target and what it would become.
         OSError: the file cannot be written.
     """
-    state, optimizer = state_of(model), private_optimizer(model)
-    run = state.run
+    run, optimizer = state_of(model).run, private_optimizer(model)
+    if run.version != SPENDING.version:
+        look(model)
+        _begin(run, model)
     if run.allowed_steps is not None:
-        _refuse_overspending(run, optimizer, state, steps)
-    if state.ledger.file is not None:
-        _note_ahead(run, state.ledger, steps, left)
+        _refuse_overspending(run, optimizer, steps)
+    file = SPENDING.file(model)
+    if file is not None:
+        _note_ahead(run, file, steps, left)
 
 
-def _note_ahead(run: Run, ledger: PrivacyLedger, steps: int, left: int | None) -> None:
+def _note_ahead(run: Run, file: LedgerFile, steps: int, left: int | None) -> None:
     """Writes the steps that come to the ledger's file, unless it is that far ahead already.
 
     Many steps are noted at once when many were taken, so that writing costs less and less a step.
@@ -162,17 +165,18 @@ def _note_ahead(run: Run, ledger: PrivacyLedger, steps: int, left: int | None) -
     ends = [end for end in (left, run.allowed_steps and run.allowed_steps - taken) if end]
     ahead = max(steps, min([taken // _NOTED_AHEAD, *ends]))
     entry = dataclasses.replace(run.entry, steps=taken + ahead)
+    ledger = run.ledger
     unknown = ledger.prior_spend_unknown
-    ledger.file.add(PrivacyLedger([*ledger.entries, entry], prior_spend_unknown=unknown))
+    file.add(PrivacyLedger([*ledger.entries, entry], prior_spend_unknown=unknown))
     run.noted_steps = entry.steps
 
 
-def _refuse_overspending(run: Run, optimizer, state, steps: int) -> None:
-    state.sync()
-    _count_other_runs(run, optimizer, state)
+def _refuse_overspending(run: Run, optimizer, steps: int) -> None:
+    ledger = run.ledger
+    _count_other_runs(run, optimizer, ledger)
     if run.steps + steps <= run.allowed_steps:
         return
-    would_be = state.ledger.epsilon(
+    would_be = ledger.epsilon(
         optimizer.delta, accountant=optimizer.accountant, extra=[_more(run, steps)]
     )
     raise PrivacyBudgetExceededError(
@@ -183,14 +187,12 @@ def _refuse_overspending(run: Run, optimizer, state, steps: int) -> None:
     )
 
 
-def _count_other_runs(run: Run, optimizer, state) -> None:
+def _count_other_runs(run: Run, optimizer, ledger: PrivacyLedger) -> None:
     """Lowers the steps allowed if the ledger learnt of other releases (weights were loaded)."""
-    other_steps = state.ledger.num_steps - run.steps
+    other_steps = ledger.num_steps - run.steps
     if other_steps == run.other_steps:
         return
-    further = max_steps(
-        optimizer.epsilon, optimizer.delta, run.entry, state.ledger, optimizer.accountant
-    )
+    further = max_steps(optimizer.epsilon, optimizer.delta, run.entry, ledger, optimizer.accountant)
     run.allowed_steps = min(run.allowed_steps, run.steps + further)
     run.other_steps = other_steps
 
@@ -205,15 +207,14 @@ def _more(run: Run, steps: int) -> LedgerEntry:
     )
 
 
-def _noise_multiplier(optimizer, sampling, steps, state) -> tuple[float, int | None]:
+def _noise_multiplier(optimizer, sampling, steps, ledger) -> tuple[float, int | None]:
     """The given multiplier, the one calibrated before, or one calibrated now; and for how many."""
     if optimizer.noise_multiplier is not None:
         return float(optimizer.noise_multiplier), None
-    state.sync()
-    if optimizer.calibrated_noise_multiplier is not None and state.ledger.num_steps:
+    if optimizer.calibrated_noise_multiplier is not None and ledger.num_steps:
         entry = LedgerEntry(sampling, optimizer.calibrated_noise_multiplier, steps=0)
         allowed = max_steps(
-            optimizer.epsilon, optimizer.delta, entry, state.ledger, optimizer.accountant
+            optimizer.epsilon, optimizer.delta, entry, ledger, optimizer.accountant
         )
         return optimizer.calibrated_noise_multiplier, allowed
     planned = optimizer.planned_steps or steps
@@ -224,7 +225,7 @@ def _noise_multiplier(optimizer, sampling, steps, state) -> tuple[float, int | N
         sampling.num_examples,
         steps=planned,
         accountant=optimizer.accountant,
-        spent=state.ledger,
+        spent=ledger,
         sampling=sampling,
     )
     return optimizer.calibrated_noise_multiplier, planned

@@ -42,12 +42,11 @@ _EXECUTED: contextvars.ContextVar[Run | None] = contextvars.ContextVar("executed
 
 @contextlib.contextmanager
 def running(model: keras.Model, run: Run) -> Iterator[None]:
-    """Marks a model as being trained by `fit`; at the end the ledger knows all releases.
+    """Marks a model as being trained by `fit`.
 
     Raises:
         RuntimeError: it is already.
     """
-    state = state_of(model)
     with _LOCK:
         refuse_nesting(model)
         _FITS[model] = _Fit(run)
@@ -55,7 +54,6 @@ def running(model: keras.Model, run: Run) -> Iterator[None]:
         yield
     finally:
         del _FITS[model]
-        state.sync()
 
 
 def refuse_nesting(model: keras.Model) -> None:
@@ -90,7 +88,6 @@ def check_run(model: keras.Model) -> None:
         state is not None
         and state.run is run
         and model.optimizer is run.optimizer
-        and run.optimizer.ledger is state.ledger
         and run.loss.is_current
     ):
         raise NotPrivateError(

@@ -12,10 +12,9 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.optimizers.base import DPOptimizer
-from tf_lowrank_dp.training.run import adopt_ledger
-from tf_lowrank_dp.training.state import ledger_of, state_of
+from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.state import ledger_of, look, things_of
 
 
 def save(model: keras.Model, filepath, overwrite: bool = True, *args, **kwargs) -> None:
@@ -33,8 +32,8 @@ def save(model: keras.Model, filepath, overwrite: bool = True, *args, **kwargs) 
             "HDF5 does not keep what was spent. Save as '.keras', or the weights alone with "
             "save_weights, or call tfdp.make_standard(model) first."
         )
-    optimizer = getattr(model, "optimizer", None)
-    if not isinstance(optimizer, DPOptimizer) and ledger_of(model).num_steps:
+    optimizer, ledger = getattr(model, "optimizer", None), ledger_of(model)
+    if not isinstance(optimizer, DPOptimizer) and ledger.num_steps:
         warnings.warn(
             "Expected a model that is compiled with its private optimizer, which carries the "
             f"ledger. Received: optimizer={type(optimizer).__name__}; what was spent "
@@ -52,6 +51,7 @@ def save_weights(
 
     As with `save`, the old file is kept until the new one is complete.  Shards are not.
     """
+    look(model)
     if max_shard_size is not None:
         type(model).save_weights(model, filepath, overwrite, max_shard_size)
         return
@@ -65,26 +65,21 @@ def load_weights(model: keras.Model, filepath, *args, **kwargs) -> None:
     All is loaded, the ledger included, or an error is raised and nothing has changed.  Weights
     that come without a ledger are marked: what was spent on them is not known.
     """
-    ledger, optimizer = state_of(model).ledger, getattr(model, "optimizer", None)
-    if not isinstance(optimizer, DPOptimizer):
-        with _all_or_nothing(model.variables):
-            type(model).load_weights(model, filepath, *args, **kwargs)
-        ledger.mark_prior_spend_unknown()
-        return
-    adopt_ledger(model)
-    restore = optimizer.restore_point()
-    optimizer.ledger, optimizer.ledger_was_loaded = PrivacyLedger(), False
+    look(model)
+    optimizer = getattr(model, "optimizer", None)
+    is_private = isinstance(optimizer, DPOptimizer)
+    before = SPENDING.records([optimizer])
+    restore = optimizer.restore_point() if is_private else lambda: None
+    variables = [*model.variables, *(optimizer.variables if is_private else [])]
     try:
-        with _all_or_nothing([*model.variables, *optimizer.variables]):
+        with SPENDING.undone_on_error(), _all_or_nothing(variables):
             type(model).load_weights(model, filepath, *args, **kwargs)
-            ledger.merge(optimizer.ledger)
     except BaseException:
         restore()
         raise
-    finally:
-        optimizer.ledger = ledger
-    if not optimizer.ledger_was_loaded:
-        ledger.mark_prior_spend_unknown()
+    if SPENDING.records([optimizer]) == before:
+        SPENDING.mark_unknown(things_of(model))
+    SPENDING.see(model.weights)
 
 
 def restore_backup(model: keras.Model, callbacks: Sequence) -> None:

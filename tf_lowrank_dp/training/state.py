@@ -1,30 +1,19 @@
-"""What a private model knows about itself: its ledger and the run that trains it."""
+"""What a private model knows about itself: the run that trains it, and what was spent on it."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import weakref
 
 import keras
-import numpy as np
-import tensorflow as tf
 
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.spending import SPENDING, Record, merged
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 
 _ATTRIBUTE = "_privacy_state"
-# Ledgers outlive conversion: make_standard and back keeps what was spent.
-_LEDGERS: weakref.WeakKeyDictionary[keras.Model, PrivacyLedger] = weakref.WeakKeyDictionary()
-# Counters of all releases by the entries of these ledgers: who keeps an old run may still use it.
-_COUNTERS: weakref.WeakKeyDictionary[keras.Model, dict[str, tf.Variable]] = (
-    weakref.WeakKeyDictionary()
-)
-# Digests of the weights with which private models became ordinary ones.
-_LEFT_WITH: weakref.WeakKeyDictionary[keras.Model, bytes] = weakref.WeakKeyDictionary()
 
 
 @dataclasses.dataclass
@@ -37,10 +26,13 @@ class Run:
         settings: the optimizer's arguments when the run began.
         variables: the trainable variables when the run began.
         sampling: how the batches are drawn.
-        entry: the run's line in the ledger.
+        entry: the run's line in the ledger, without its steps.
+        record: the same with its steps, as variables keep it.
         loss: per-example losses of the model, or None in a custom loop.
         allowed_steps: number of releases the budget was calibrated for; None without a budget.
         other_steps: releases of other runs that `allowed_steps` takes into account.
+        others: other records that the model depends on.
+        version: of `SPENDING`, when `others` were found.
         noted_steps: releases of the run that the ledger's file holds, ahead of those taken.
     """
 
@@ -50,15 +42,23 @@ class Run:
     variables: list
     sampling: Sampling
     entry: LedgerEntry
+    record: Record
     loss: CompiledLoss | None
     allowed_steps: int | None
     other_steps: int
+    others: frozenset[Record] = frozenset()
+    version: int = -1
     noted_steps: int = 0
 
     @property
     def steps(self) -> int:
         """Number of releases so far."""
-        return int(self.engine.steps.numpy())
+        return self.record.steps
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        """What was spent on all that the run updates, by other runs as well."""
+        return merged(self.others | {self.record})
 
 
 @dataclasses.dataclass
@@ -66,44 +66,33 @@ class PrivateState:
     """Kept on the model from `make_private` to `make_standard`.
 
     Attributes:
-        ledger: of the model.
-        counters: the releases of every run that the model has had, by the id of its entry.
         microbatch_size: see `make_private`.
         run: the present run.
     """
 
-    ledger: PrivacyLedger
-    counters: dict[str, tf.Variable]
     microbatch_size: int | None
     run: Run | None = None
 
-    def sync(self) -> None:
-        """Writes the counts of releases into the ledger."""
-        _count(self.ledger, self.counters)
+
+def things_of(model: keras.Model) -> list:
+    """All that keeps records for a model: itself, its layers, weights, and optimizer's state."""
+    optimizer = getattr(model, "optimizer", None)
+    of_optimizer = [] if optimizer is None else [optimizer, *optimizer.variables]
+    return [*model._flatten_layers(), *model.weights, *of_optimizer]
+
+
+def look(model: keras.Model) -> None:
+    """Tells the owner of the ledgers what the model consists of now, and has its values checked."""
+    optimizer = getattr(model, "optimizer", None)
+    if isinstance(optimizer, DPOptimizer):
+        SPENDING.link(optimizer, [model, *model.weights])
+    SPENDING.check(model.weights)
 
 
 def ledger_of(model: keras.Model) -> PrivacyLedger:
-    """The ledger of a model, private at present or not; up to date.
-
-    If the weights of a model that was private have changed since `make_standard`, by ordinary
-    training or any other way, it says that what was spent is not known.
-    """
-    ledger = _LEDGERS.setdefault(model, PrivacyLedger())
-    _count(ledger, counters_of(model))
-    if model in _LEFT_WITH and _LEFT_WITH[model] != _digest(model):
-        ledger.mark_prior_spend_unknown()
-    return ledger
-
-
-def counters_of(model: keras.Model) -> dict[str, tf.Variable]:
-    """Counters of the releases of all runs that the model has had, by the ids of their entries."""
-    return _COUNTERS.setdefault(model, {})
-
-
-def _count(ledger: PrivacyLedger, counters: dict[str, tf.Variable]) -> None:
-    if not tf.inside_function():
-        for entry_id, counter in counters.items():
-            ledger.update_steps(entry_id, int(counter.numpy()))
+    """What was spent on a model, private or not, now: on any variable or layer that it holds."""
+    look(model)
+    return SPENDING.ledger(things_of(model))
 
 
 def find_state(model: keras.Model) -> PrivateState | None:
@@ -129,19 +118,8 @@ def state_of(model: keras.Model) -> PrivateState:
 def attach_state(model: keras.Model, state: PrivateState) -> None:
     """Puts the state on the model, past Keras' attribute tracking: it is not part of the model."""
     object.__setattr__(model, _ATTRIBUTE, state)
-    _LEFT_WITH.pop(model, None)
 
 
 def detach_state(model: keras.Model) -> None:
-    """Takes the state off; the ledger stays known, and what the weights were if any was spent."""
+    """Takes the state off; what was spent stays with the variables."""
     model.__dict__.pop(_ATTRIBUTE, None)
-    if ledger_of(model).num_steps:
-        _LEFT_WITH[model] = _digest(model)
-
-
-def _digest(model: keras.Model) -> bytes:
-    """SHA-256 of the weights."""
-    digest = hashlib.sha256()
-    for variable in model.weights:
-        digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes())
-    return digest.digest()

@@ -11,11 +11,12 @@ import tensorflow as tf
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.per_example.backward import RECORDED
 from tf_lowrank_dp.sampling import PoissonSampler
+from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.run import check_budget, start_run
-from tf_lowrank_dp.training.state import state_of
+from tf_lowrank_dp.training.state import look, state_of
 from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model
 
@@ -98,15 +99,14 @@ class PrivateTrainer:
         refuse_distribution(data=batch)
         self._check_present()
         if tf.executing_eagerly():
+            look(self._model)
             self.check_budget()
         batch = tf.nest.map_structure(tf.convert_to_tensor, dict(batch))
         presence = batch.pop("presence")
         self._probe(forward, batch)
         if not tf.executing_eagerly():
             return self._run.engine(forward, batch, presence)
-        gradients = self._traced(forward)(batch, presence)
-        state_of(self._model).sync()
-        return gradients
+        return self._traced(forward)(batch, presence)
 
     def _traced(self, forward: Callable) -> Callable:
         """The release as a graph, traced anew for another `forward`."""
@@ -124,6 +124,8 @@ class PrivateTrainer:
         """Adds weight regularisers and updates the weights with the inner optimizer."""
         refuse_distribution()
         apply_gradients(self._model, private_optimizer(self._model), gradients)
+        if tf.executing_eagerly():
+            SPENDING.see(self._model.weights)
 
     def check_budget(self, steps: int = 1) -> None:
         """Raises `PrivacyBudgetExceededError` if `steps` more releases would overspend.

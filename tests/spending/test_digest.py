@@ -1,0 +1,108 @@
+"""Digests tell any two values apart, in order, whatever their size and dtype."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_lowrank_dp.spending.digest import digests
+
+SMALL, LARGE = 1_000, 70_001  # read by BLAKE2 on the host, and by XLA on the device
+DTYPES = ["float32", "bfloat16", "float16", "float64", "int8", "int32", "int64", "uint8", "bool"]
+
+
+def one(array):
+    return digests([tf.Variable(array)])[0]
+
+
+@pytest.fixture
+def values():
+    generator = np.random.default_rng(0)
+
+    def values(size, dtype="float32"):
+        drawn = generator.integers(0, 2 if dtype == "bool" else 100, size)
+        return drawn.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+    return values
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1, 9, SMALL, LARGE])
+def test_equal_values_have_equal_digests_and_a_change_of_one_another(values, size, dtype):
+    array = values(size, dtype)
+    digest = one(array)
+    assert digest == one(array.copy()) and len(digest) in (8, 16)
+    found = {digest}
+    positions = {0, size // 8, size // 2, size - 1}
+    for position in positions:
+        other = array.copy()
+        other[position] = not other[position] if dtype == "bool" else other[position] + 1
+        found.add(one(other))
+    assert len(found) == 1 + len(positions)
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+def test_each_bit_counts_also_the_sign_of_zero(size):
+    array, found = np.zeros(size, "uint32"), set()
+    for bit in range(32):
+        array[size - 2] = 1 << bit
+        found.add(one(array.view("float32")))
+    assert len(found) == 32
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+def test_the_order_counts_within_and_across_the_parts_that_are_added_up(values, size):
+    array, found = np.arange(size, dtype="float32"), set()
+    swaps = [(0, 0), (0, 1), (5, 5 + size // 8), (3, 3 + 2 * (size // 8)), (0, size - 1), (7, 4103)]
+    for a, b in swaps:
+        other = array.copy()
+        other[[a % size, b % size]] = other[[b % size, a % size]]
+        found.add(one(other))
+    found.add(one(np.roll(array, 1)))
+    found.add(one(array[::-1]))
+    assert len(found) == len(swaps) + 2
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_values_whose_low_bits_are_all_zero_collide_no_more_often(dtype):
+    """A sum of products with odd numbers alone would keep the zeros, and collide soon."""
+    generator = np.random.default_rng(1)
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    arrays = [generator.normal(size=LARGE).astype(kind).astype("float32") for _ in range(20)]
+    found = [one(array) for array in arrays]
+    lanes = np.frombuffer(b"".join(found), np.uint32)
+    assert len(set(found)) == 20 and len(set(lanes)) == 40
+    ones = np.unpackbits(lanes.view(np.uint8)).mean()  # of 1,280 fair bits: 0.5 +- 0.014
+    assert abs(ones - 0.5) < 5 * 0.014
+
+
+def test_constant_values_differ_by_value_and_by_length():
+    found = {one(np.full(size, value, "float32")) for size in (0, 1, 2, LARGE) for value in (0, 1)}
+    assert len(found) == 7  # two of length 0 are equal
+
+
+def test_variables_of_keras_have_the_digest_of_their_values(values):
+    arrays = [values(LARGE), values(5)]
+    assert digests([keras.Variable(a) for a in arrays]) == [one(a) for a in arrays]
+
+
+SCRIPT = """
+import tensorflow as tf
+from tf_lowrank_dp.spending.digest import digests
+print(b"".join(digests([tf.zeros([3]), tf.zeros([70_001])])).hex())
+"""
+
+
+def test_another_process_has_another_key():
+    """Nobody can prepare values that collide, and a digest in a log tells nothing."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )  # fmt: skip
+    here = digests([tf.zeros([3]), tf.zeros([LARGE])])
+    assert done.stdout.strip() not in ("", b"".join(here).hex())

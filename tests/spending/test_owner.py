@@ -1,0 +1,96 @@
+"""The owner's own laws: unions, what is undone, and ledgers that contradict one another."""
+
+import dataclasses
+
+import pytest
+import tensorflow as tf
+
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
+from tf_lowrank_dp.spending import Record, Spending
+
+ENTRY = LedgerEntry(Sampling.poisson(100, 10), noise_multiplier=1.0, entry_id="run")
+
+
+def ledger(steps, **changes):
+    return PrivacyLedger([dataclasses.replace(ENTRY, steps=steps, **changes)])
+
+
+@pytest.fixture
+def owner():
+    return Spending()
+
+
+@pytest.fixture
+def run():
+    counter = tf.Variable(0, dtype=tf.int64)
+    return Record(entry=ENTRY, counter=counter), counter
+
+
+def test_steps_are_those_of_the_counter_whenever_they_are_asked_for(owner, run):
+    record, counter = run
+    variable = tf.Variable(0.0)
+    owner.begin(record, [variable], [])
+    for steps in (0, 1, 7):
+        counter.assign(steps)
+        assert owner.ledger([variable]) == ledger(steps)
+
+
+@pytest.mark.parametrize("loaded", [3, 9])
+def test_a_loaded_ledger_raises_the_steps_and_never_lowers_them(owner, run, loaded):
+    record, counter = run
+    variable = tf.Variable(0.0)
+    owner.begin(record, [variable], [])
+    counter.assign(5)
+    owner.adopt([variable], ledger(loaded))
+    assert owner.ledger([variable]) == ledger(max(5, loaded))
+
+
+def test_an_older_ledger_of_a_run_that_goes_on_stays_what_it_was(owner, run):
+    record, counter = run
+    trained, restored = tf.Variable(0.0), tf.Variable(0.0)
+    owner.begin(record, [trained], [])
+    counter.assign(9)
+    owner.adopt([restored], ledger(4))
+    assert owner.ledger([trained]).num_steps == 9
+    assert owner.ledger([restored]).num_steps == 4
+    assert owner.ledger([trained, restored]).num_steps == 9
+
+
+def test_things_are_known_by_identity_not_by_value(owner):
+    one, equal = tf.Variable(0.0), tf.Variable(0.0)
+    owner.adopt([one], ledger(4))
+    assert owner.ledger([equal]).num_steps == 0
+
+
+def test_what_is_loaded_into_an_optimizer_reaches_things_that_are_linked_later(owner):
+    class Optimizer:
+        pass
+
+    optimizer, early, late, other = Optimizer(), tf.Variable(0.0), tf.Variable(0.0), Optimizer()
+    owner.link(optimizer, [early])
+    owner.adopt([optimizer], ledger(4))
+    owner.link(optimizer, [late])
+    del optimizer
+    for variable in (early, late):
+        assert owner.ledger([variable]).num_steps == 4
+    owner.link(other, [early])
+    assert owner.ledger([other]).num_steps == 4
+
+
+def test_a_ledger_that_contradicts_what_is_known_is_refused_and_adds_nothing(owner):
+    variable = tf.Variable(0.0)
+    owner.adopt([variable], ledger(4))
+    with pytest.raises(ValueError, match="to identify one run"):
+        owner.adopt([variable], ledger(4, noise_multiplier=2.0))
+    assert owner.ledger([variable]) == ledger(4)
+
+
+def test_what_a_failed_load_added_is_undone(owner):
+    known, new = tf.Variable(0.0), tf.Variable(0.0)
+    owner.adopt([known], ledger(4))
+    with pytest.raises(OSError), owner.undone_on_error():
+        owner.adopt([known, new], ledger(9))
+        owner.mark_unknown([known])
+        raise OSError
+    assert owner.ledger([known]) == ledger(4)
+    assert owner.ledger([new]) == PrivacyLedger()

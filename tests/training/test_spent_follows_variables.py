@@ -1,0 +1,336 @@
+"""What was spent follows the variables that private steps have updated, into every model."""
+
+import pickle
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
+from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.state import ledger_of
+
+DELTA, STEPS = 1e-3, 4  # steps of one fit
+FIRST, SECOND = 1.5, 2.5  # noise multipliers of two runs
+
+
+def of_runs(*noise_multipliers, steps=STEPS):
+    """Epsilon of runs that are composed, by an accountant that knows of no variable."""
+    entries = [LedgerEntry(Sampling.poisson(24, 6), z, steps=steps) for z in noise_multipliers]
+    return pytest.approx(PrivacyLedger(entries).epsilon(DELTA, accountant="rdp"))
+
+
+def spent(model):
+    """Epsilon by the fast accountant; that of a report is the optimizer's, if there is one."""
+    return ledger_of(model).epsilon(DELTA, accountant="rdp")
+
+
+def run(private, data, model, noise_multiplier, optimizer="sgd"):
+    """Trains a model privately for four steps."""
+    arguments = {"noise_multiplier": noise_multiplier, "accountant": "rdp", "delta": DELTA}
+    private(model, optimizer, **arguments)
+    model.fit(*data(), batch_size=6, verbose=0)
+    return model
+
+
+@pytest.fixture
+def train(private, data):
+    return lambda model, z=FIRST, optimizer="sgd": run(private, data, model, z, optimizer)
+
+
+@pytest.fixture
+def trained(train, small_model):
+    """A classifier after one private run: a hidden layer and a head."""
+    return train(small_model())
+
+
+def encoder_of(model):
+    return keras.Model(model.inputs, model.layers[0].output)
+
+
+def classifier(encoder, name="other_head"):
+    return keras.Sequential([keras.Input((5,)), encoder, keras.layers.Dense(3, name=name)])
+
+
+def test_a_private_encoder_in_another_private_classifier_reports_the_joint_spend(trained, train):
+    other = classifier(encoder_of(trained))
+    assert spent(other) == of_runs(FIRST)
+    assert tfdp.privacy_spent(other, DELTA) > 0  # of an ordinary model, by the tight accountant
+    train(other, SECOND)
+    assert spent(other) == of_runs(FIRST, SECOND)
+    assert spent(trained) == of_runs(FIRST, SECOND)  # its encoder was trained again
+    text = tfdp.privacy_statement(other)
+    assert text.count("4 steps") == 2 and "differentially private" in text.splitlines()[0]
+
+
+def test_a_head_on_a_frozen_private_encoder_costs_both_and_the_encoder_only_its_own(
+    trained, train
+):
+    encoder = encoder_of(trained)
+    encoder.trainable = False
+    other = train(classifier(encoder), SECOND)
+    assert spent(other) == of_runs(FIRST, SECOND)
+    assert spent(encoder) == spent(trained) == of_runs(FIRST)
+    head = keras.Sequential([keras.Input((4,)), other.layers[-1]])
+    assert spent(head) == of_runs(FIRST, SECOND)
+
+
+def test_a_private_model_that_is_nested_as_a_layer_brings_its_ledger(trained):
+    inputs = keras.Input((5,))
+    outer = keras.Model(inputs, keras.layers.Dense(2)(trained(inputs)))
+    outermost = keras.Sequential([keras.Input((5,)), outer])
+    assert spent(outer) == spent(outermost) == of_runs(FIRST)
+
+
+def test_layers_that_are_cloned_by_reference_bring_their_ledger(trained):
+    clone = keras.models.clone_model(trained, clone_function=lambda layer: layer)
+    assert clone.layers[0].kernel is trained.layers[0].kernel
+    assert spent(clone) == of_runs(FIRST)
+
+
+def test_a_new_model_of_new_variables_has_spent_nothing(trained):
+    assert spent(keras.models.clone_model(trained)) == 0.0
+
+
+def test_a_backbone_that_is_trained_inside_of_a_task_keeps_what_was_spent(data):
+    keras_hub = pytest.importorskip("keras_hub")
+    backbone = keras_hub.models.BertBackbone(
+        20, 1, 2, 8, 12, dropout=0.0, max_sequence_length=6
+    )
+    task = keras_hub.models.BertTextClassifier(backbone, 3, preprocessor=None, dropout=0.0)
+    tfdp.make_private(task)
+    task.compile(
+        tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=FIRST, accountant="rdp"),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=False,
+    )
+    names = ("token_ids", "segment_ids", "padding_mask")
+    x = {name: np.ones((24, 6), "int32") for name in names}
+    task.fit(x, data()[1], batch_size=6, verbose=0)
+    assert spent(backbone) == spent(task) == of_runs(FIRST)
+    again = keras_hub.models.BertTextClassifier(backbone, 2, preprocessor=None)
+    assert spent(again) == of_runs(FIRST)
+
+
+def test_a_frozen_public_backbone_costs_nothing(small_model, train):
+    backbone = encoder_of(small_model())
+    backbone.trainable = False
+    model = train(classifier(backbone))
+    assert spent(model) == of_runs(FIRST)
+    assert spent(backbone) == spent(classifier(backbone, "next_head")) == 0.0
+
+
+def test_noise_is_calibrated_for_what_the_variables_have_spent(trained, private, data):
+    other = classifier(encoder_of(trained))
+    before = spent(other)
+    private(other, epsilon=before, delta=DELTA, accountant="rdp")
+    with pytest.raises(tfdp.PrivacyBudgetExceededError):
+        other.fit(*data(), batch_size=6, verbose=0)
+    private(other, epsilon=before + 1.0, delta=DELTA, accountant="rdp")
+    other.fit(*data(), batch_size=6, verbose=0)
+    assert before < spent(other) <= before + 1.0
+
+
+def test_a_model_is_charged_when_another_one_trains_its_variables_in_between(
+    small_model, private, data
+):
+    """Two custom loops take turns on one encoder; the first model's head learns of both."""
+    models, trainers = [], []
+    shared = encoder_of(small_model())
+    for z, name in ((FIRST, "one"), (SECOND, "two")):
+        model = private(classifier(shared, name), noise_multiplier=z, accountant="rdp")
+        sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=2)
+        trainers.append((tfdp.PrivateTrainer(model, sampler), iter(sampler), model))
+        models.append(model)
+    for turn in (0, 1, 0, 1):
+        trainer, batches, model = trainers[turn]
+
+        def forward(batch, model=model):
+            logits = model(batch["x"], training=True)
+            return keras.losses.sparse_categorical_crossentropy(batch["y"], logits, True), logits
+
+        trainer.apply(trainer.gradients(forward, next(batches)))
+    head = keras.Sequential([keras.Input((4,)), models[0].layers[-1]])
+    for model in (*models, head):
+        assert spent(model) == of_runs(FIRST, SECOND, steps=2)
+        assert "unknown" not in tfdp.privacy_statement(model, DELTA)
+
+
+def test_slots_averages_and_initial_weights_of_an_optimizer_have_spent_what_they_depend_on(
+    trained, data
+):
+    """RGP follows the update since `W_0`, here the weights of a model that was trained before."""
+    inner = keras.optimizers.Adam(use_ema=True)
+    optimizer = tfdp.RGPOptimizer(inner, rank=1, l2_norm_clip=1.0, noise_multiplier=SECOND)
+    trained.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    trained.fit(*data(), batch_size=6, verbose=0)
+    state = optimizer.state_variables
+    assert len(state) > len(optimizer.variables) == 2 + 3 * len(trained.trainable_variables)
+    assert {SPENDING.ledger([variable]).num_steps for variable in state} == {2 * STEPS}
+
+
+def load_then_extract(path, private):
+    return encoder_of(keras.models.load_model(path))
+
+
+def load_then_compile_anew(path, private):
+    model = keras.models.load_model(path)
+    model.compile("sgd", "mse")
+    return tfdp.make_private(model)
+
+
+def load_then_compile_privately_and_convert(path, private):
+    model = keras.models.load_model(path)
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=SECOND), "mse")
+    return tfdp.make_private(model)
+
+
+def load_then_convert_and_compile(path, private):
+    return private(keras.models.load_model(path), noise_multiplier=SECOND)
+
+
+def load_then_nest(path, private):
+    return keras.Sequential([keras.Input((5,)), keras.models.load_model(path)])
+
+
+def load_then_load_weights_without_being_asked(path, private):
+    model = keras.models.load_model(path)
+    model.load_weights(path)
+    model.compile("sgd", "mse")
+    return tfdp.make_private(model)
+
+
+def load_then_standard_and_back(path, private):
+    return tfdp.make_private(tfdp.make_standard(keras.models.load_model(path)))
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        load_then_extract,
+        load_then_compile_anew,
+        load_then_compile_privately_and_convert,
+        load_then_convert_and_compile,
+        load_then_nest,
+        load_then_load_weights_without_being_asked,
+        load_then_standard_and_back,
+    ],
+)
+def test_a_loaded_model_never_forgets_in_whatever_order_it_is_used(
+    trained, tmp_path, private, order
+):
+    trained.save(tmp_path / "model.keras")
+    model = order(tmp_path / "model.keras", private)
+    assert spent(model) == of_runs(FIRST)
+    text = tfdp.privacy_statement(model, DELTA)
+    assert "Nothing was released" not in text and "unknown" not in text
+
+
+def test_a_loaded_model_whose_weights_are_then_replaced_by_other_code_is_marked(
+    trained, tmp_path, small_model
+):
+    trained.save(tmp_path / "model.keras")
+    model = keras.models.load_model(tmp_path / "model.keras")
+    model.compile("sgd", "mse")
+    model.set_weights(small_model(seed=7).get_weights())
+    assert "unknown" in tfdp.privacy_statement(tfdp.make_private(model), DELTA)
+
+
+def test_a_layer_that_is_frozen_in_the_file_keeps_what_was_spent(trained, train, tmp_path):
+    trained.layers[0].trainable = False
+    train(trained, SECOND)
+    trained.save(tmp_path / "model.keras")
+    loaded = tfdp.make_private(keras.models.load_model(tmp_path / "model.keras"))
+    assert spent(encoder_of(loaded)) == of_runs(FIRST, SECOND)  # the file tells no more
+
+
+def test_a_model_that_is_saved_before_its_own_first_step_holds_the_ledger_of_its_parts(
+    trained, private, tmp_path
+):
+    other = private(classifier(encoder_of(trained)), noise_multiplier=SECOND)
+    other.save(tmp_path / "model.keras")
+    assert spent(keras.models.load_model(tmp_path / "model.keras")) == of_runs(FIRST)
+
+
+def save_by_keras(model, path):
+    keras.Model.save(model, path)
+    return keras.models.load_model(path)
+
+
+def save_weights_by_keras(model, path):
+    path = path.with_suffix(".weights.h5")
+    keras.Model.save_weights(model, path)
+    other = keras.models.clone_model(model)
+    other.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=FIRST))
+    other.optimizer.build(other.trainable_variables)
+    other.load_weights(path)
+    return other
+
+
+def pickled(model, path):
+    return pickle.loads(pickle.dumps(model))
+
+
+@pytest.mark.parametrize("save", [save_by_keras, save_weights_by_keras, pickled])
+def test_in_the_middle_of_fit_the_ledger_is_in_sync_on_any_of_keras_own_paths(
+    private, small_model, data, tmp_path, save
+):
+    model, loaded = private(small_model(), noise_multiplier=FIRST, accountant="rdp"), []
+
+    class Save(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 1:
+                loaded.append(save(self.model, tmp_path / "model.keras"))
+
+    model.fit(*data(), batch_size=6, verbose=0, callbacks=[Save()])
+    assert spent(loaded[0]) == of_runs(FIRST, steps=2)
+    assert spent(model) == of_runs(FIRST)
+
+
+def test_weights_that_are_quantized_keep_what_the_model_has_spent(small_model, train):
+    model = train(small_model(use_bias=False))
+    model.quantize("int8")
+    assert spent(model) == of_runs(FIRST)
+
+
+def test_the_owner_keeps_nothing_alive(trained):
+    known = len(SPENDING._traces)
+    variable = tf.Variable(1.0)
+    SPENDING.mark_unknown([variable])
+    assert len(SPENDING._traces) == known + 1
+    del variable
+    assert len(SPENDING._traces) == known
+
+
+@keras.saving.register_keras_serializable("tests")
+class Tail(keras.Model):
+    """Keras loads its `top` after the optimizer: attributes come in the order of their names."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.body, self.top = keras.layers.Dense(4), keras.layers.Dense(3)
+
+    def build(self, shape):
+        self.body.build(shape)
+        self.top.build((None, 4))
+        super().build(shape)
+
+    def call(self, inputs):
+        return self.top(self.body(inputs))
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_values_that_keras_loads_after_the_ledger_are_known_and_later_changes_are_not(
+    train, tmp_path, changed
+):
+    model = Tail()
+    model.build((None, 5))
+    train(model).save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    if changed:
+        loaded.body.bias.assign_add([1.0] * 4)
+    text = tfdp.privacy_statement(loaded)
+    np.testing.assert_array_equal(loaded.top.kernel, model.top.kernel)
+    assert spent(loaded) == of_runs(FIRST) and ("unknown" in text) == changed

@@ -1,0 +1,282 @@
+"""Values that change outside of private steps leave the spend unknown; Keras' callbacks do not."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+
+DELTA = 1e-3
+
+
+def is_unknown(model):
+    return "prior spend unknown" in tfdp.privacy_statement(model, DELTA)
+
+
+@pytest.fixture
+def build(private, small_model):
+    def build(optimizer="sgd"):
+        return private(
+            small_model(), optimizer, noise_multiplier=1.5, accountant="rdp", delta=DELTA
+        )
+
+    return build
+
+
+@pytest.fixture
+def fit(data):
+    def fit(model, **arguments):
+        return model.fit(*data(), batch_size=6, verbose=0, **arguments)
+
+    return fit
+
+
+@pytest.fixture
+def fitted(build, fit):
+    model = build()
+    fit(model)
+    assert not is_unknown(model)
+    return model
+
+
+def ordinary_fit_through_another_model(model, other, data, tmp_path):
+    ordinary = keras.Model(model.inputs, model.outputs)
+    ordinary.compile("sgd", "sparse_categorical_crossentropy")
+    ordinary.fit(*data(), verbose=0)
+    assert is_unknown(ordinary)
+
+
+def ordinary_fit_of_the_encoder(model, other, data, tmp_path):
+    encoder = keras.Model(model.inputs, model.layers[0].output)
+    encoder.compile("sgd", "mse")
+    encoder.fit(data()[0], np.ones((24, 4)), verbose=0)
+
+
+def weights_of_another_model(model, other, data, tmp_path):
+    model.set_weights(other.get_weights())
+
+
+def a_state_tree(model, other, data, tmp_path):
+    values = model.get_state_tree()["trainable_variables"]
+    changed = tf.nest.map_structure(lambda value: value + 1.0, values)
+    model.set_state_tree({"trainable_variables": changed})
+
+
+def a_checkpoint_of_tensorflow(model, other, data, tmp_path):
+    path = tf.train.Checkpoint(model=other).save(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(model=model).restore(path)
+    np.testing.assert_array_equal(model.get_weights()[0], other.get_weights()[0])
+
+
+def one_value_of_one_variable(model, other, data, tmp_path):
+    kernel = np.array(model.layers[1].kernel)
+    kernel[0, 0] = np.nextafter(kernel[0, 0], np.inf)
+    model.layers[1].kernel.assign(kernel)
+
+
+def weights_loaded_by_a_model_that_keeps_no_ledger(model, other, data, tmp_path):
+    tfdp.make_standard(other).save_weights(tmp_path / "other.weights.h5")
+    keras.Model(model.inputs, model.outputs).load_weights(tmp_path / "other.weights.h5")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ordinary_fit_through_another_model,
+        ordinary_fit_of_the_encoder,
+        weights_of_another_model,
+        a_state_tree,
+        a_checkpoint_of_tensorflow,
+        one_value_of_one_variable,
+        weights_loaded_by_a_model_that_keeps_no_ledger,
+    ],
+)
+def test_a_change_outside_of_private_steps_keeps_the_ledger_and_leaves_the_spend_unknown(
+    fitted, small_model, data, tmp_path, change
+):
+    before = tfdp.privacy_spent(fitted)
+    other = small_model(seed=1)
+    other.name = fitted.name
+    change(fitted, other, data, tmp_path)
+    assert is_unknown(fitted)
+    assert tfdp.privacy_spent(fitted) == before
+
+
+def test_it_stays_unknown_in_every_later_run_and_in_what_learns_from_it(fitted, fit, private):
+    one_value_of_one_variable(fitted, None, None, None)
+    fit(fitted)
+    assert is_unknown(fitted)
+    fitted.trainable = False
+    other = private(
+        keras.Sequential([keras.Input((5,)), fitted, keras.layers.Dense(3)]), noise_multiplier=1.5
+    )
+    fit(other)
+    assert is_unknown(keras.Sequential([keras.Input((3,)), other.layers[-1]]))
+
+
+@pytest.mark.parametrize("way", ["compile=False", "arrays", "a checkpoint of TensorFlow"])
+def test_where_values_cannot_be_known_the_statement_says_what_it_assumes(
+    fitted, small_model, tmp_path, way
+):
+    if way == "compile=False":
+        fitted.save(tmp_path / "model.keras")
+        model = keras.models.load_model(tmp_path / "model.keras", compile=False)
+    elif way == "arrays":
+        model = small_model(seed=1)
+        model.set_weights(fitted.get_weights())
+    else:
+        model = small_model(seed=1)
+        a_checkpoint_of_tensorflow(model, fitted, None, tmp_path)
+    text = tfdp.privacy_statement(model, DELTA)
+    assert "initial weights taken as public" in text.splitlines()[0]
+    assert tfdp.privacy_spent(model, DELTA) == 0.0
+    text = tfdp.privacy_statement(tfdp.make_private(model), DELTA)
+    assert "initial weights taken as public" in text.splitlines()[0]
+
+
+def test_a_statement_of_known_runs_says_what_it_assumes_of_initial_weights(fitted):
+    assert "Initial weights are taken as public" in tfdp.privacy_statement(fitted)
+    one_value_of_one_variable(fitted, None, None, None)
+    assert "Initial weights" not in tfdp.privacy_statement(fitted)
+
+
+def test_changes_before_anything_was_spent_are_public_and_cost_no_digest(
+    build, fit, data, monkeypatch
+):
+    model = build()
+
+    def refuse(variables):
+        assert not list(variables)
+        return []
+
+    monkeypatch.setattr("tf_lowrank_dp.spending.owner.digests", refuse)
+    ordinary = keras.Model(model.inputs, model.outputs)
+    ordinary.compile("sgd", "sparse_categorical_crossentropy")
+    ordinary.fit(*data(), verbose=0)
+    assert not is_unknown(model)
+
+
+class Ask(keras.callbacks.Callback):
+    """Asks for a statement wherever a callback can."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        is_unknown(self.model)
+
+    def on_epoch_end(self, epoch, logs=None):
+        is_unknown(keras.Model(self.model.inputs, self.model.outputs))
+
+    on_test_begin = on_test_end = lambda self, logs=None: is_unknown(self.model)
+    on_train_end = on_predict_begin = on_test_begin
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("swap_on_epoch", [False, True])
+def test_swapping_averages_in_fit_evaluate_and_predict_is_known(
+    build, fit, data, swap_on_epoch, asked
+):
+    model = build(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5))
+    callbacks = [keras.callbacks.SwapEMAWeights(swap_on_epoch), *([Ask()] if asked else [])]
+    fit(model, epochs=2, validation_data=data(), callbacks=callbacks)
+    assert not is_unknown(model)
+    swap = [keras.callbacks.SwapEMAWeights(), *callbacks[1:]]
+    model.evaluate(*data(), verbose=0, callbacks=swap)
+    assert not is_unknown(model)
+    model.predict(data()[0], verbose=0, callbacks=swap)
+    assert not is_unknown(model)
+    fit(model)
+    assert not is_unknown(model)
+
+
+def test_early_stopping_that_restores_the_best_weights_is_known(build, fit, data):
+    model, seen = build(keras.optimizers.SGD(100.0)), []
+    stop = keras.callbacks.EarlyStopping(
+        "loss", mode="max", patience=1, restore_best_weights=True, min_delta=1e9
+    )
+    watch = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(model.get_weights())
+    )
+    fit(model, epochs=3, callbacks=[watch, stop, Ask()])
+    for restored, best in zip(model.get_weights(), seen[0], strict=True):
+        np.testing.assert_array_equal(restored, best)
+    assert len(seen) == 2 and not is_unknown(model)
+
+
+def test_weights_as_an_epoch_left_them_are_known_when_they_are_put_back_by_hand(build, fit):
+    model, kept = build(), []
+    keep = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: kept.append(model.get_weights())
+    )
+    fit(model, epochs=3, callbacks=[keep])
+    for weights in kept:
+        model.set_weights(weights)
+        assert not is_unknown(model)
+    model.set_weights([a + b for a, b in zip(*kept[:2], strict=True)])
+    assert is_unknown(model)
+
+
+def test_checkpoints_that_come_with_their_ledger_are_known(fitted, fit, tmp_path):
+    fitted.save_weights(tmp_path / "early.weights.h5")
+    backup = keras.callbacks.BackupAndRestore(tmp_path / "backup", delete_checkpoint=False)
+    fit(fitted, epochs=2, callbacks=[backup])
+    fitted.load_weights(tmp_path / "early.weights.h5")
+    assert not is_unknown(fitted)
+    fit(fitted, epochs=3, callbacks=[backup])
+    assert not is_unknown(fitted)
+
+
+def test_an_interrupted_fit_leaves_known_values(build, fit):
+    model = build()
+
+    def interrupt(batch, logs):
+        if batch == 1:
+            raise KeyboardInterrupt
+
+    stop = keras.callbacks.LambdaCallback(on_train_batch_end=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, callbacks=[stop])
+    assert not is_unknown(model)
+    one_value_of_one_variable(model, None, None, None)
+    assert is_unknown(model)
+
+
+@pytest.fixture
+def loop(build, data):
+    """A custom loop of three steps, with something done between them and after the last."""
+
+    def run(between=lambda model: None, in_graph=False):
+        model = build()
+        sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=3)
+        trainer = tfdp.PrivateTrainer(model, sampler)
+
+        def forward(batch):
+            logits = model(batch["x"], training=True)
+            return keras.losses.sparse_categorical_crossentropy(batch["y"], logits, True), logits
+
+        def step(batch):
+            trainer.apply(trainer.gradients(forward, batch))
+
+        step = tf.function(step, reduce_retracing=True) if in_graph else step
+        for batch in sampler:
+            step(batch)
+            between(model)
+        return model
+
+    return run
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_custom_loop_is_known_and_a_change_after_it_is_not(loop, in_graph, asked):
+    model = loop(is_unknown if asked else lambda model: None, in_graph)
+    assert not is_unknown(model)
+    one_value_of_one_variable(model, None, None, None)
+    assert is_unknown(model)
+
+
+def test_ordinary_updates_between_the_steps_of_a_custom_loop_are_noticed(loop):
+    def update(model):
+        if model.optimizer.ledger.num_steps == 1:
+            one_value_of_one_variable(model, None, None, None)
+
+    assert is_unknown(loop(update))

@@ -1,0 +1,250 @@
+"""The one owner of what was spent: which runs the values of which variables depend on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+
+from tf_lowrank_dp.accounting import LedgerFile, PrivacyLedger, open_ledger_file
+from tf_lowrank_dp.spending.digest import digests
+from tf_lowrank_dp.spending.record import Record, merged
+
+_UNKNOWN = Record(PrivacyLedger(prior_spend_unknown=True))
+
+
+@dataclasses.dataclass
+class _Trace:
+    """What is known of one variable, or of another thing that is asked what was spent on it.
+
+    Attributes:
+        records: what its value depends on.
+        runs: those whose steps update it.
+        latest: digest of its value when it was last looked at.
+        seen: digests of values that such steps, or a file with its ledger, have left there.
+        seen_at: releases of `runs` when it was looked at; None if any value is theirs.
+        watched: how many private calls of `fit` or `evaluate` it takes part in now.
+        links: other things whose records count as its own.
+    """
+
+    records: frozenset[Record] = frozenset()
+    runs: frozenset[Record] = frozenset()
+    latest: bytes | None = None
+    seen: set[bytes] = dataclasses.field(default_factory=set)
+    seen_at: int | None = None
+    watched: int = 0
+    links: list[weakref.ref] = dataclasses.field(default_factory=list)
+
+
+class Spending:
+    """Ledgers by variable: what was spent follows the values that private steps have updated.
+
+    A *thing* is a variable, a model, a layer or an optimizer, known by identity for as long as it
+    lives.  `SPENDING` is the one object of this class in a process.
+
+    Formal guarantee (rule 15, the ledger only grows and follows the weights): at any time the
+    ledger of a variable holds every release of this process that its value depends on through
+    private steps, with all releases that values which they read depended on.
+
+    Proof, by induction over what changes a value.  *A private step* of a run makes what it
+    updates a function of its release and of what it reads.  `begin`, called before, has added to
+    each updated thing the run, whose steps are read from the counter that the release itself
+    increments, and the records of all that it reads; these grow by their own counters, and when
+    a thing gains a record between two steps, `version` changes and the run begins anew.  *A file
+    with a ledger* brings values that depend on this ledger at most; `adopt` adds it to all that
+    the optimizer is linked to: from the start the variables it is built with, and all of the
+    model when that is first seen.  *Keras' callbacks* in a private `fit` assign functions of the
+    model's values, which share the records of the run.  *Anything else* leaves a value that no
+    digest knows, and the next look marks it: more may have been spent.  A record is taken away
+    by `undone_on_error` alone, whose caller gives the values back; entries only grow
+    (`PrivacyLedger`), and counters only count.
+
+    Not claimed: values of variables for which nothing is recorded are taken as public (statements
+    say so), and so is what a user's callback adds to the model's own values in a private `fit`.
+    """
+
+    def __init__(self) -> None:
+        self._traces: dict[int, _Trace] = {}
+        self._files: weakref.WeakKeyDictionary[object, LedgerFile] = weakref.WeakKeyDictionary()
+        self.version = 0
+        """Grows whenever a thing gains a record."""
+
+    def records(self, things: Iterable) -> frozenset[Record]:
+        """Everything on record that any of the things depends on."""
+        found: set[Record] = set()
+        for thing in things:
+            trace = self._traces.get(id(thing))
+            if trace is not None:
+                found |= trace.records
+                found |= self.records(_alive(trace.links))
+        return frozenset(found)
+
+    def ledger(self, things: Iterable) -> PrivacyLedger:
+        """The union of what was spent on any of the things, with the steps as they are now."""
+        return merged(self.records(things))
+
+    def begin(self, run: Record, updated: Sequence, read: Iterable) -> frozenset[Record]:
+        """States, before its first step, what a run is going to update and what it reads.
+
+        Args:
+            run: a run of this process.
+            updated: things whose values its steps change.
+            read: things whose values go into its steps.
+
+        Returns:
+            The other records that these depend on.
+        """
+        records = self.records([*updated, *read]) | {run}
+        self._attach(updated, records)
+        for thing in updated:
+            self._trace(thing).runs |= {run}
+        return records - {run}
+
+    def link(self, optimizer: object, things: Iterable, loadable: Sequence = ()) -> None:
+        """States that an optimizer keeps the ledger of these things, in files that it is saved to.
+
+        What was loaded with it belongs to all of them.
+
+        Args:
+            optimizer: the optimizer.
+            things: what it updates, and all of the model when that is known.
+            loadable: variables whose values a file may replace before the model is looked at.
+        """
+        trace = self._trace(optimizer)
+        known = {id(thing) for thing in _alive(trace.links)}
+        new = [thing for thing in things if id(thing) not in known]
+        trace.links = [weakref.ref(thing) for thing in [*_alive(trace.links), *new]]
+        self._attach(new, frozenset(record for record in trace.records if record.is_loaded))
+        for variable, digest in zip(loadable, digests(loadable), strict=True):
+            self._trace(variable).latest = digest
+
+    def adopt(self, things: Iterable, ledger: PrivacyLedger) -> None:
+        """Adds a ledger that came with values of these things, and of those linked to them.
+
+        Keras loads layers, with rare exceptions, before the optimizer that brings the ledger.  So
+        a value that differs from the one before is that of the file; one that does not may still
+        come, and is taken for it when it is looked at next.
+
+        Raises:
+            ValueError: it holds another run under a known id.  Nothing is added then.
+        """
+        things = list(things)
+        for trace in [self._trace(thing) for thing in things]:
+            things += _alive(trace.links)
+        self._add(things, ledger)
+        for thing in things:
+            self._trace(thing).seen_at = None
+        loaded = [thing for thing in things if self._trace(thing).latest is not None]
+        for variable, digest in zip(loaded, digests(loaded), strict=True):
+            if digest != self._trace(variable).latest:
+                self._note(variable, digest)
+
+    def mark_unknown(self, things: Iterable) -> None:
+        """States that more may have been spent on these things than is known.  It stays so."""
+        self._attach(things, frozenset({_UNKNOWN}))
+
+    def check(self, variables: Iterable) -> None:
+        """Marks those whose values are neither what private steps left nor any that were seen."""
+        self._look(variables, judge=True)
+
+    def see(self, variables: Iterable) -> None:
+        """Takes the values of these variables as functions of what is on record for them."""
+        self._look(variables, judge=False)
+
+    @contextlib.contextmanager
+    def watched(self, variables: Sequence) -> Iterator[None]:
+        """Inside, whatever changes these variables is post-processing: Keras' callbacks do."""
+        traces = [self._trace(variable) for variable in variables]
+        for trace in traces:
+            trace.watched += 1
+        try:
+            yield
+        finally:
+            for trace in traces:
+                trace.watched -= 1
+            self.see([v for v in variables if not self._trace(v).watched])
+
+    @contextlib.contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """Forgets what was added inside if an error is raised; the caller gives values back."""
+        before = {key: (trace.records, trace.seen_at) for key, trace in self._traces.items()}
+        try:
+            yield
+        except BaseException:
+            for key, trace in self._traces.items():
+                trace.records, trace.seen_at = before.get(key, (frozenset(), None))
+            raise
+
+    def file(self, model: object) -> LedgerFile | None:
+        """Where the steps of a model are noted before they are taken, if anywhere."""
+        return self._files.get(model)
+
+    def open_file(self, model: object, path: str | os.PathLike, things: Sequence) -> None:
+        """Opens a ledger file for a model: each holds what the other knows from then on.
+
+        Args:
+            model: the model.
+            path: see `open_ledger_file`.
+            things: the model with all that it is made of.
+
+        Raises:
+            ValueError: see `adopt` and `open_ledger_file`.
+        """
+        file = open_ledger_file(path)
+        self._add(things, file.ledger)
+        file.add(self.ledger(things))
+        self._files[model] = file
+
+    def _trace(self, thing: object) -> _Trace:
+        trace = self._traces.get(id(thing))
+        if trace is None:
+            trace = self._traces[id(thing)] = _Trace()
+            weakref.finalize(thing, self._traces.pop, id(thing), None).atexit = False
+        return trace
+
+    def _add(self, things: Sequence, ledger: PrivacyLedger) -> None:
+        """Adds a loaded ledger, unless it contradicts what is known of these things."""
+        record = Record(ledger)
+        merged(self.records(things) | {record})
+        self._attach(things, frozenset({record}))
+
+    def _attach(self, things: Iterable, records: frozenset[Record]) -> None:
+        for trace in [self._trace(thing) for thing in things] if records else []:
+            if not records <= trace.records:
+                trace.records |= records
+                self.version += 1
+
+    def _look(self, variables: Iterable, judge: bool) -> None:
+        """Remembers the digests of variables on which something was spent, as far as is known."""
+        known = [(v, self._traces[id(v)]) for v in variables if id(v) in self._traces]
+        ledgers = {records: merged(records) for records in {trace.records for _, trace in known}}
+        known = [
+            (variable, trace)
+            for variable, trace in known
+            if ledgers[trace.records].num_steps
+            and not ledgers[trace.records].prior_spend_unknown
+            and not (judge and trace.watched)
+        ]
+        for (variable, trace), digest in zip(known, digests([v for v, _ in known]), strict=True):
+            if judge and trace.seen_at == _steps(trace.runs) and digest not in trace.seen:
+                self.mark_unknown([variable])
+            self._note(variable, digest)
+
+    def _note(self, variable: object, digest: bytes) -> None:
+        """Takes the value of this digest as one of those that are on record."""
+        trace = self._trace(variable)
+        trace.latest, trace.seen_at = digest, _steps(trace.runs)
+        trace.seen.add(digest)
+
+
+def _steps(runs: Iterable[Record]) -> int:
+    return sum(run.steps for run in runs)
+
+
+def _alive(references: Iterable[weakref.ref]) -> list:
+    return [thing for thing in (reference() for reference in references) if thing is not None]
+
+
+SPENDING = Spending()

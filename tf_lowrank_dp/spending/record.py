@@ -1,0 +1,59 @@
+"""One line of what was spent: a run that goes on, or a ledger that came with values."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger
+
+_orders = itertools.count()
+
+
+class Record:
+    """What values can depend on: a training run of this process, or a ledger that came with them.
+
+    Args:
+        ledger: what is known for good.
+        entry: the run's line in the ledger; None for a ledger that was loaded.
+        counter: `tf.Variable` int64, the releases of the run so far.
+    """
+
+    def __init__(
+        self,
+        ledger: PrivacyLedger | None = None,
+        entry: LedgerEntry | None = None,
+        counter: tf.Variable | None = None,
+    ) -> None:
+        self._ledger = ledger or PrivacyLedger()
+        self._entry, self._counter = entry, counter
+        self.order = next(_orders)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it came from a file, with values that this process did not make."""
+        return self._counter is None
+
+    @property
+    def steps(self) -> int:
+        """Releases of the run so far, read from its counter; 0 for a ledger that was loaded."""
+        with tf.init_scope():
+            return 0 if self._counter is None else int(self._counter.numpy())
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        """What it stands for now."""
+        if self._entry is None:
+            return self._ledger
+        return PrivacyLedger([dataclasses.replace(self._entry, steps=self.steps)])
+
+
+def merged(records: Iterable[Record]) -> PrivacyLedger:
+    """One ledger of several records, in the order in which these were made."""
+    ledger = PrivacyLedger()
+    for record in sorted(records, key=lambda record: record.order):
+        ledger.merge(record.ledger)
+    return ledger
