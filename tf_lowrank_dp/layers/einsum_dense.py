@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import keras
 
+from tf_lowrank_dp.layers.einsum_terms import Terms
 from tf_lowrank_dp.layers.lora import lora_einsum, split_terms
 from tf_lowrank_dp.layers.quantized import QuantizedCapture
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
-from tf_lowrank_dp.layers.terms import Terms
+from tf_lowrank_dp.per_example.activations import broadcast_gradient
 from tf_lowrank_dp.per_example.parameter import MatrixView
-from tf_lowrank_dp.per_example.positions import broadcast_gradient
 
 
 @register_capture(keras.layers.EinsumDense)

@@ -9,10 +9,10 @@ from tf_lowrank_dp.layers.lora import lora_scale
 from tf_lowrank_dp.layers.quantized import QuantizedCapture
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
+from tf_lowrank_dp.per_example.activations import positions, with_examples_of
 from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import MatrixView
-from tf_lowrank_dp.per_example.positions import positions, with_examples_of
 
 
 class _EmbeddingCapture(QuantizedCapture):

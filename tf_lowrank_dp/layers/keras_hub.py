@@ -16,10 +16,10 @@ from tf_lowrank_dp.layers.embedding import ReversibleCapture
 from tf_lowrank_dp.layers.normalization import scaled
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
+from tf_lowrank_dp.per_example.activations import broadcast_gradient, positions, with_examples_of
 from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
-from tf_lowrank_dp.per_example.positions import broadcast_gradient, positions, with_examples_of
 
 _MODELING = "keras_hub.src.layers.modeling."
 _MODELS = "keras_hub.src.models."

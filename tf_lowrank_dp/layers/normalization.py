@@ -1,4 +1,4 @@
-"""Capture for the normalisations that treat each example by itself.
+"""Capture for the normalisations that treat each example by itself, and for scales alone.
 
 Keras folds the scale into the inverse deviation and never forms the normalised input.  Recorded
 calls form it, because the scale's per-example gradient is its product with the output gradient.
@@ -59,6 +59,16 @@ class RMSNormalization(keras.layers.RMSNormalization):
         mean_square = tf.reduce_mean(tf.square(x32), axes, keepdims=True)
         normalized = x32 * tf.math.rsqrt(mean_square + self.epsilon)
         return tf.cast(scaled(self, normalized, axes, self.scale, None), x.dtype)
+
+
+@register_capture("keras.src.applications.convnext.LayerScale")
+class _LayerScale:
+    """ConvNeXt's factor `(o,)` of each residual branch."""
+
+    def call(self, x):
+        if current_recorder() is None:
+            return super().call(x)
+        return scaled(self, x, [x.shape.rank - 1], self.gamma, None)
 
 
 def _at_least_float32(x) -> tf.Tensor:

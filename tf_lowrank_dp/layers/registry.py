@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import keras
 
 from tf_lowrank_dp.layers.fallback import fallback_class, own_variables
-from tf_lowrank_dp.layers.units import is_unit
+from tf_lowrank_dp.layers.whole_layers import is_whole
 
 _CAPTURES: dict[type, type] = {}
 _BY_NAME: dict[str, type] = {}
@@ -65,7 +65,7 @@ def registered_capture(layer_class: type) -> type | None:
 
 
 def _needs_fallback(layer: keras.layers.Layer, capture: type) -> bool:
-    if is_unit(layer) and not getattr(capture, "captures_children", False):
+    if is_whole(layer) and not getattr(capture, "captures_children", False):
         return True
     if getattr(layer, "lora_enabled", False) and not getattr(capture, "captures_lora", False):
         return True
@@ -78,7 +78,7 @@ def captured_layers(model: keras.Model) -> list[tuple[keras.layers.Layer, type]]
     for layer in model._flatten_layers():
         if id(layer) in covered:
             continue
-        if is_unit(layer):
+        if is_whole(layer):
             covered.update(id(child) for child in layer._flatten_layers())
         capture = capture_class(layer)
         if capture is not None:

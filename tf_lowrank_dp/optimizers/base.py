@@ -12,7 +12,7 @@ import numpy as np
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.errors import NotPrivateError
-from tf_lowrank_dp.per_example.backward import METHODS
+from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.scaled import ScaledSpace, scales_of
 from tf_lowrank_dp.release.space import Normal, ReleaseSpace

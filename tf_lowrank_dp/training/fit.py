@@ -8,7 +8,7 @@ import warnings
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp.per_example.backward import RECORDED
+from tf_lowrank_dp.gradient_methods.methods import RECORDED
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
 from tf_lowrank_dp.training.probe import probe

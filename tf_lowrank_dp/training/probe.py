@@ -16,9 +16,9 @@ from keras.src.backend.common.global_state import get_global_attribute
 from keras.src.random.seed_generator import global_seed_generator
 
 from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
 from tf_lowrank_dp.layers.recorder import Recorder
 from tf_lowrank_dp.layers.registry import capturing
-from tf_lowrank_dp.per_example.backward import bookkeeping
 from tf_lowrank_dp.tracing.random_ops import (
     ConstantSource,
     FixedSource,
