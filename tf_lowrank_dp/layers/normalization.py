@@ -9,6 +9,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.class_names import LAYER_SCALE
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.materialized import Materialized
@@ -61,7 +62,7 @@ class RMSNormalization(keras.layers.RMSNormalization):
         return tf.cast(scaled(self, normalized, axes, self.scale, None), x.dtype)
 
 
-@register_capture("keras.src.applications.convnext.LayerScale")
+@register_capture(LAYER_SCALE)
 class _LayerScale:
     """ConvNeXt's factor `(o,)` of each residual branch."""
 

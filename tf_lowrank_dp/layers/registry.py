@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import keras
 
+from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.layers.fallback import fallback_class, own_variables
 from tf_lowrank_dp.layers.whole_layers import is_whole
 
@@ -75,11 +76,11 @@ def _needs_fallback(layer: keras.layers.Layer, capture: type) -> bool:
 def captured_layers(model: keras.Model) -> list[tuple[keras.layers.Layer, type]]:
     """The layers that are recorded, each with its capture class, in the model's order."""
     pairs, covered = [], set()
-    for layer in model._flatten_layers():
+    for layer in layers_of(model):
         if id(layer) in covered:
             continue
         if is_whole(layer):
-            covered.update(id(child) for child in layer._flatten_layers())
+            covered.update(id(child) for child in layers_of(layer))
         capture = capture_class(layer)
         if capture is not None:
             covered.add(id(layer))
