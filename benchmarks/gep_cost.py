@@ -182,7 +182,7 @@ def ratios(repeat: int, jit: bool) -> list[dict[str, Any]]:
 
 def materialising_step(case: Case) -> Callable[[], None]:
     """Returns Algorithm 1 as the published code runs it: all per-example gradients are formed."""
-    from tf_lowrank_dp.per_example.backward import bookkeeping
+    from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
     from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 
     workload = prepare(case)

@@ -4,9 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 from tests import oracle
+from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.mechanism.clipping import unguarded_norms
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
-from tf_lowrank_dp.per_example.backward import METHODS
 from tf_lowrank_dp.training.probe import probe
 
 

@@ -6,10 +6,10 @@ import tensorflow as tf
 import tf_lowrank_dp as tfdp
 from tests import oracle
 from tests.contracts.checks import losses_of
+from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.clipping import clip_factors
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
-from tf_lowrank_dp.per_example.backward import METHODS
 from tf_lowrank_dp.release.anchor import AnchorSpace
 from tf_lowrank_dp.release.identity import IdentitySpace
 from tf_lowrank_dp.release.masked import MaskedSpace

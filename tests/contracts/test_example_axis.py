@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
-from tf_lowrank_dp.per_example.backward import bookkeeping
+from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
 from tf_lowrank_dp.training.probe import probe
 
 L = keras.layers

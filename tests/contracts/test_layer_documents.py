@@ -9,7 +9,7 @@ import keras_hub
 import pytest
 
 from tf_lowrank_dp.layers.registry import registered_capture
-from tf_lowrank_dp.layers.units import is_unit
+from tf_lowrank_dp.layers.whole_layers import is_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "layers.md").read_text(encoding="utf-8")
@@ -59,4 +59,4 @@ def test_every_public_layer_of_keras_hub_with_weights_is_captured_or_listed():
 @pytest.mark.parametrize("name", ["ConvLSTM2D", "TimeDistributed"])
 def test_layers_that_run_one_example_after_the_other(name):
     arguments = {"ConvLSTM2D": (2, 3), "TimeDistributed": (keras.layers.Dense(2),)}[name]
-    assert is_unit(getattr(keras.layers, name)(*arguments))
+    assert is_whole(getattr(keras.layers, name)(*arguments))

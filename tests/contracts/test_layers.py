@@ -13,12 +13,12 @@ from tests.contracts.checks import check, losses_of, make_batch
 from tests.contracts.layer_cases import LAYER_CASES, build_model
 from tests.contracts.recurrent_cases import LONG
 from tests.contracts.release_spaces import check_release_spaces
+from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.layers.registry import captured_layers
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
-from tf_lowrank_dp.per_example.backward import METHODS
 from tf_lowrank_dp.release.identity import IdentitySpace
 
 TOLERANCE = 1e-5
@@ -80,7 +80,7 @@ def test_batch_of_size_0_releases_zero_gradients(row):
         steps=tf.Variable(0, dtype=tf.int64),
     )
     batch = oracle.rows(row.batch, slice(0))
-    gradients = engine(lambda b: (losses(b), ()), batch, tf.zeros([0]))
+    gradients = engine.private_gradients(lambda b: (losses(b), ()), batch, tf.zeros([0]))
     assert [g.shape for g in gradients] == [v.shape for v in variables]
     assert all(np.all(g == 0.0) for g in gradients)
     assert int(engine.steps) == 1  # an empty draw is an ordinary step

@@ -38,13 +38,15 @@ def test_files_of_an_earlier_version_load_with_all_that_they_hold(name, suffix):
     assert tfdp.privacy_spent(model, 1e-3) == pytest.approx(facts["epsilon"])
     assert optimizer.calibrated_noise_multiplier == facts["sigma"]
     assert type(optimizer) is OPTIMIZERS[name][0]
-    assert {key: optimizer.get_config()[key] for key in facts["config"]} == facts["config"]
+    # Keras numbers the optimizers of a process in their names.
+    config = {key: value for key, value in facts["config"].items() if key != "name"}
+    assert {key: optimizer.get_config()[key] for key in config} == config
 
 
 @each_format
 @pytest.mark.parametrize("name", ["rgp", "lsg"])
 def test_the_history_of_an_earlier_version_goes_on_from_its_first_weights(name, suffix):
-    model = loaded(name, suffix)
+    model = tfdp.make_private(loaded(name, suffix))
     for _ in range(2):
         assert list(model.optimizer.initial_weights) == [0]
         first = model.optimizer.initial_weights[0].numpy()

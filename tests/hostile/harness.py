@@ -104,7 +104,7 @@ class Harness:
             expected_batch_size=1.0,
         )
         self._step = tf.function(
-            lambda batch, presence: engine(
+            lambda batch, presence: engine.private_gradients(
                 self.run.loss, batch, presence, jit_compile=configuration.jit_compile
             ),
             autograph=False,

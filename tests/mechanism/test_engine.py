@@ -63,7 +63,10 @@ def engine_of(model, microbatch_size, noise_multiplier, noise=None, groups=None)
 def release(engine, model, size, presence=None):
     losses = losses_of(model)
     presence = tf.ones([size]) if presence is None else tf.constant(presence, tf.float32)
-    step = tf.function(lambda b, p: engine(lambda part: (losses(part), ()), b, p), autograph=False)
+    step = tf.function(
+        lambda b, p: engine.private_gradients(lambda part: (losses(part), ()), b, p),
+        autograph=False,
+    )
     return step(batch_of(size), presence)
 
 
@@ -100,7 +103,7 @@ def test_microbatches_are_as_few_and_as_equal_as_can_be(model, static, rows, lim
         (batch_of(rows), tf.ones([rows])),
     )
     step = tf.function(
-        lambda b, p: engine(lambda part: (losses(part), ()), b, p, record),
+        lambda b, p: engine.private_gradients(lambda part: (losses(part), ()), b, p, record),
         input_signature=signature,
         autograph=False,
     )

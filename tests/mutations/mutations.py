@@ -86,7 +86,7 @@ MUTATIONS = [
         f"{DRAWS}::test_masks_do_not_follow_from_any_seed_that_can_be_read",
     ),
     mutation(
-        16, "the seeds of the layers count the rows drawn", "per_example/backward.py",
+        16, "the seeds of the layers count the rows drawn", "gradient_methods/recorded.py",
         "as recorder, seeds_kept():", "as recorder:",
         f"{DRAWS}::test_no_state_that_is_saved_tells_how_many_rows_were_drawn",
     ),
@@ -220,12 +220,12 @@ MUTATIONS = [
         6, "ReweightGP puts the factors on the losses, where bfloat16 rounds them anew",
         (
             (
-                "per_example/backward.py",
+                "gradient_methods/recorded.py",
                 "total = tf.reduce_sum(tf.math.multiply_no_nan(losses, present))",
                 "total = tf.reduce_sum(tf.math.multiply_no_nan(losses, weights))",
             ),
             (
-                "per_example/backward.py",
+                "gradient_methods/recorded.py",
                 "return self._second(weights).weighted_sum(weights)",
                 "return self._second(weights).weighted_sum(tf.cast(weights != 0.0, tf.float32))",
             ),
@@ -276,7 +276,7 @@ MUTATIONS = [
         f"{REFUSALS}::test_a_layer_without_gradient_source_is_refused_by_name",
     ),
     mutation(
-        9, "gradients in another example's row are accepted", "training/probe.py",
+        9, "gradients in another example's row are accepted", "training/gradient_probe.py",
         "if not error <= tolerance * scale:", "if False:",
         "training/test_probe.py::test_a_gradient_that_would_be_wrong_is_refused",
     ),

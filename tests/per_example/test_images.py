@@ -13,8 +13,8 @@ from tests import oracle
 from tests.contracts.case import LayerCase
 from tests.contracts.layer_cases import LAYER_CASES, build_model
 from tests.release.references import matrices
+from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.layers.parameters import describe_parameters
-from tf_lowrank_dp.per_example.backward import METHODS
 
 L = keras.layers
 SIZE, TOLERANCE = 3, 1e-5

@@ -103,4 +103,4 @@ def private_gradients(
     )
     losses = losses_of(model)
     presence = tf.ones([batch["x"].shape[0]]) if presence is None else tf.constant(presence)
-    return engine(lambda part: (losses(part), ()), batch, presence)
+    return engine.private_gradients(lambda part: (losses(part), ()), batch, presence)

@@ -22,9 +22,9 @@ from tests.release.gep_models import (
     step,
     with_basis,
 )
+from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.clipping import unguarded_norms
-from tf_lowrank_dp.per_example.backward import bookkeeping
 from tf_lowrank_dp.release.coefficient_basis import CoefficientBasis
 from tf_lowrank_dp.release.held_basis import HeldBasis
 from tf_lowrank_dp.release.public_data import random_labels

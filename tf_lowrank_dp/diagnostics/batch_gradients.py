@@ -9,8 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import seed_states
+from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.layers.parameters import describe_parameters
-from tf_lowrank_dp.per_example.backward import METHODS
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
@@ -104,7 +105,7 @@ def per_example_gradients(model: keras.Model, batch: dict) -> list[PerExampleGra
 @contextlib.contextmanager
 def unchanged_random_state(model: keras.Model) -> Iterator[None]:
     """Afterwards the layers' random numbers, such as dropout masks, go on as if nothing was."""
-    seeds = [g.state for layer in model._flatten_layers() for g in layer._seed_generators]
+    seeds = seed_states(model)
     states = [np.array(seed) for seed in seeds]
     try:
         yield

@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.diagnostics.batch_gradients import whole_batch
+from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.mechanism.clipping import unguarded_norms
-from tf_lowrank_dp.per_example.backward import METHODS
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.train_step import private_optimizer
 

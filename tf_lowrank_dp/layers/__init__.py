@@ -4,7 +4,6 @@ The classes are ordinary Keras layers and may be used directly to build models; 
 also finds the stock Keras layers by itself, so using them is never necessary.
 """
 
-from tf_lowrank_dp.layers import applications as _applications  # noqa: F401  (registers by name)
 from tf_lowrank_dp.layers import keras_hub as _keras_hub  # noqa: F401  (registers by name)
 from tf_lowrank_dp.layers.convolution import (
     Conv1D,
@@ -30,7 +29,7 @@ from tf_lowrank_dp.layers.transposed_convolution import (
     Conv2DTranspose,
     Conv3DTranspose,
 )
-from tf_lowrank_dp.layers.units import register_fallback
+from tf_lowrank_dp.layers.whole_layers import register_fallback
 
 __all__ = [
     "Conv1D",

@@ -7,13 +7,14 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import kernel_of
 from tf_lowrank_dp.layers.lora import lora_scale
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
+from tf_lowrank_dp.per_example.activations import broadcast_gradient, positions, with_examples_of
 from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import MatrixView
-from tf_lowrank_dp.per_example.positions import broadcast_gradient, positions, with_examples_of
 
 
 class ConvolutionCapture:
@@ -27,7 +28,7 @@ class ConvolutionCapture:
     @classmethod
     def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
         """The kernel is the matrix `(offsets * cin, cout)`."""
-        kernel = _kernel_of(layer)
+        kernel = kernel_of(layer)
         shape = tuple(kernel.shape)
         return [(kernel, MatrixView.of(shape, input_units=shape[-2]))]
 
@@ -36,8 +37,12 @@ class ConvolutionCapture:
             return super().call(inputs)
         padding, x = self.padding, inputs
         if padding == "causal":
-            padding, x = "valid", tf.pad(inputs, self._compute_causal_padding())
+            padding, x = "valid", self._padded_before(inputs)
         return self._recorded(*self._product(x, padding))
+
+    def _padded_before(self, x):
+        rows = self.dilation_rate[0] * (self.kernel_size[0] - 1)
+        return tf.pad(x, [[0, 0], [rows, 0], [0, 0]])
 
     def _recorded(self, z, builders):
         if self.bias is not None:
@@ -50,7 +55,7 @@ class ConvolutionCapture:
         geometry = self._geometry(x, padding)
         z = self._convolve(x, self.kernel, padding)
         return z, [
-            (_kernel_of(self), lambda d: KernelGradient(geometry, with_examples_of(d, x), d))
+            (kernel_of(self), lambda d: KernelGradient(geometry, with_examples_of(d, x), d))
         ]
 
     def _convolve(self, x, kernel, padding):
@@ -98,7 +103,7 @@ class _AdaptableCapture(ConvolutionCapture):
         scale, dtype = lora_scale(self), self.compute_dtype
         a, b = (keras.ops.cast(v, dtype) for v in (self.lora_kernel_a, self.lora_kernel_b))
         u = scale * self._convolve(x, a, padding)
-        z = self._convolve(x, self._kernel, padding) + keras.ops.matmul(u, b)
+        z = self._convolve(x, kernel_of(self), padding) + keras.ops.matmul(u, b)
         geometry = dataclasses.replace(self._geometry(x, padding), shape=tuple(a.shape))
 
         def of_a(d):
@@ -109,10 +114,6 @@ class _AdaptableCapture(ConvolutionCapture):
             return OuterProduct(positions(with_examples_of(d, u)), positions(d))
 
         return z, [(self.lora_kernel_a, of_a), (self.lora_kernel_b, of_b)]
-
-
-def _kernel_of(layer):
-    return layer._kernel if hasattr(layer, "_kernel") else layer.kernel
 
 
 @register_capture(keras.layers.Conv1D)

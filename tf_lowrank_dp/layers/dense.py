@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import keras
 
+from tf_lowrank_dp._keras.layers import kernel_of
 from tf_lowrank_dp.layers.lora import lora_matmul
 from tf_lowrank_dp.layers.quantized import QuantizedCapture
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
+from tf_lowrank_dp.per_example.activations import broadcast_gradient, positions, with_examples_of
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import MatrixView
-from tf_lowrank_dp.per_example.positions import broadcast_gradient, positions, with_examples_of
 
 
 @register_capture(keras.layers.Dense)
@@ -29,7 +30,7 @@ class Dense(QuantizedCapture, keras.layers.Dense):
     @classmethod
     def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
         """The kernel is the matrix `(i, o)`; the factors of an adapter are matrices as well."""
-        matrices = [] if layer.quantization_mode else [layer._kernel]
+        matrices = [] if layer.quantization_mode else [kernel_of(layer)]
         if layer.lora_enabled:
             matrices = [layer.lora_kernel_a, layer.lora_kernel_b]
         return [(matrix, MatrixView.of(tuple(matrix.shape))) for matrix in matrices]
@@ -49,8 +50,8 @@ class Dense(QuantizedCapture, keras.layers.Dense):
         def gradient(d):
             return OuterProduct(positions(with_examples_of(d, x)), positions(d))
 
-        z = self._frozen(x) if self.quantization_mode else keras.ops.matmul(x, self._kernel)
+        z = self._frozen(x) if self.quantization_mode else keras.ops.matmul(x, kernel_of(self))
         if self.lora_enabled:
             adapted, builders = lora_matmul(self, x)
             return z + adapted, builders
-        return z, [] if self.quantization_mode else [(self._kernel, gradient)]
+        return z, [] if self.quantization_mode else [(kernel_of(self), gradient)]

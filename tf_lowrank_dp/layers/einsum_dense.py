@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import keras
 
+from tf_lowrank_dp._keras.layers import kernel_of
+from tf_lowrank_dp.layers.einsum_terms import Terms
 from tf_lowrank_dp.layers.lora import lora_einsum, split_terms
 from tf_lowrank_dp.layers.quantized import QuantizedCapture
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
-from tf_lowrank_dp.layers.terms import Terms
+from tf_lowrank_dp.per_example.activations import broadcast_gradient
 from tf_lowrank_dp.per_example.parameter import MatrixView
-from tf_lowrank_dp.per_example.positions import broadcast_gradient
 
 
 @register_capture(keras.layers.EinsumDense)
@@ -46,7 +47,7 @@ class EinsumDense(QuantizedCapture, keras.layers.EinsumDense):
             a, b = (first, second) if a_is_first else (second, first)
             matrices = [(layer.lora_kernel_a, a), (layer.lora_kernel_b, b)]
         else:
-            matrices = [] if layer.quantization_mode else [(layer._kernel, terms)]
+            matrices = [] if layer.quantization_mode else [(kernel_of(layer), terms)]
         views = [(matrix, of.view(tuple(matrix.shape))) for matrix, of in matrices]
         return [(matrix, view) for matrix, view in views if view is not None]
 
@@ -65,7 +66,7 @@ class EinsumDense(QuantizedCapture, keras.layers.EinsumDense):
         if self.quantization_mode:
             z, builders = self._frozen(x), []
         else:
-            terms, kernel = Terms.parse(self.equation, x.shape.rank), self._kernel
+            terms, kernel = Terms.parse(self.equation, x.shape.rank), kernel_of(self)
             z = keras.ops.einsum(self.equation, x, kernel)
             builders = [(kernel, lambda d: terms.gradient(x, d, kernel.shape))]
         if self.lora_enabled:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import embeddings_of
+from tf_lowrank_dp._keras.scopes import attach_mask
 from tf_lowrank_dp.layers.lora import lora_scale
 from tf_lowrank_dp.layers.quantized import QuantizedCapture
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
+from tf_lowrank_dp.per_example.activations import positions, with_examples_of
 from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import MatrixView
-from tf_lowrank_dp.per_example.positions import positions, with_examples_of
 
 
 class _EmbeddingCapture(QuantizedCapture):
@@ -23,7 +25,7 @@ class _EmbeddingCapture(QuantizedCapture):
     @classmethod
     def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
         """The table is the matrix `(input_dim, output_dim)`, the factors `(input_dim, r)`, ..."""
-        tables = [] if layer.quantization_mode else [layer._embeddings]
+        tables = [] if layer.quantization_mode else [embeddings_of(layer)]
         if layer.lora_enabled:
             tables = [layer.lora_embeddings_a, layer.lora_embeddings_b]
         return [(table, MatrixView.of(tuple(table.shape))) for table in tables]
@@ -35,14 +37,14 @@ class _EmbeddingCapture(QuantizedCapture):
             outputs, builders = self._adapted_rows(ids)
         else:
             outputs = self._rows(ids)
-            builders = [(self._embeddings, lambda d: _lookup(ids, d, self.input_dim))]
+            builders = [(embeddings_of(self), lambda d: _lookup(ids, d, self.input_dim))]
         outputs = keras.ops.cast(outputs, self.compute_dtype)
         outputs = tf.where(is_row[..., None], outputs, tf.cast(float("nan"), outputs.dtype))
         (outputs,) = current_recorder().watch(self.name, [outputs], builders)
         return outputs
 
     def _rows(self, ids):
-        return keras.ops.take(self._embeddings, ids, axis=0)
+        return keras.ops.take(embeddings_of(self), ids, axis=0)
 
     def _adapted_rows(self, ids):
         scale, a, b = lora_scale(self), self.lora_embeddings_a, self.lora_embeddings_b
@@ -112,7 +114,7 @@ class ReversibleCapture(_EmbeddingCapture):
             return self._projected(inputs)
         outputs = self._looked_up(inputs)
         if self.mask_zero:  # This layer sets its mask by itself, Embedding in `compute_mask`.
-            keras.src.backend.set_keras_mask(outputs, keras.ops.not_equal(inputs, 0))
+            attach_mask(outputs, keras.ops.not_equal(inputs, 0))
         return outputs
 
     def _projected(self, x):
@@ -130,7 +132,7 @@ class ReversibleCapture(_EmbeddingCapture):
         if not self.tie_weights:
             return [(self.reverse_embeddings, lambda d: OuterProduct(positions(x), positions(d)))]
         if not self.lora_enabled:
-            return [(self._embeddings, lambda d: OuterProduct(positions(d), positions(x)))]
+            return [(embeddings_of(self), lambda d: OuterProduct(positions(d), positions(x)))]
         scale = lora_scale(self)
         a, b = (tf.cast(v, tf.float32) for v in (self.lora_embeddings_a, self.lora_embeddings_b))
 

@@ -3,7 +3,7 @@
 From the layer's captured inputs and output gradient, a vectorised map takes the vector-Jacobian
 product of a batch of one for each example.  It is exact for every layer that treats
 examples independently, costs a second forward pass of this layer and holds its per-example
-gradients.  Layers that loop by themselves (`units`) are mapped one example after the other.
+gradients.  Layers that loop by themselves (`whole_layers`) are mapped one example after the other.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Callable
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common.variables import AutocastScope, get_autocast_scope
 
+from tf_lowrank_dp._keras.layers import layers_of, own_losses
+from tf_lowrank_dp._keras.scopes import autocast, autocast_dtype
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import current_recorder, paused
-from tf_lowrank_dp.layers.units import is_unit
+from tf_lowrank_dp.layers.whole_layers import is_whole
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.vectorized_map import compiled_vectorized_map
 from tf_lowrank_dp.tracing.random_ops import draws_so_far
@@ -47,7 +48,7 @@ def _recorded(layer: keras.layers.Layer, call: Callable, args: tuple, kwargs: di
     recorder = current_recorder()
     if recorder is None:
         return call(*args, **kwargs)
-    with paused() if is_unit(layer) else contextlib.nullcontext():
+    with paused() if is_whole(layer) else contextlib.nullcontext():
         outputs = call(*args, **kwargs)
     _refuse_added_losses(layer)
     flat = keras.tree.flatten(outputs)
@@ -69,8 +70,8 @@ def _recorded(layer: keras.layers.Layer, call: Callable, args: tuple, kwargs: di
 
 
 def _refuse_added_losses(layer: keras.layers.Layer) -> None:
-    layers = layer._flatten_layers() if is_unit(layer) else [layer]
-    if any(part._get_own_losses() for part in layers):
+    layers = layers_of(layer) if is_whole(layer) else [layer]
+    if any(own_losses(part) for part in layers):
         raise UnsupportedModelError(
             f"Expected layer '{layer.name}' to act on the loss through its output alone. Received: "
             "a layer without a capture of its own that also adds a loss, whose gradient for "
@@ -95,9 +96,9 @@ def _refuse_without_floats(layer: keras.layers.Layer, tensors: list, arguments) 
 
 def own_variables(layer: keras.layers.Layer) -> list:
     """Trainable variables that belong to `layer` and to none of its captured children."""
-    if is_unit(layer):
+    if is_whole(layer):
         return list(layer.trainable_variables)
-    children = layer._flatten_layers(include_self=False)
+    children = layers_of(layer, include_self=False)
     nested = {id(v) for child in children for v in child.trainable_variables}
     return [v for v in layer.trainable_variables if id(v) not in nested]
 
@@ -109,12 +110,12 @@ class _VectorJacobian:
         self._name, self._variables = layer.name, own_variables(layer)
         own = {id(v) for v in self._variables}
         others = [v for v in layer.variables if id(v) not in own]
-        with AutocastScope(None):  # gradients are those of the float32 weights
+        with autocast(None):  # gradients are those of the float32 weights
             self._values = [tf.convert_to_tensor(v) for v in self._variables]
             self._others = [(v, tf.convert_to_tensor(v)) for v in others]
-        self._autocast = getattr(get_autocast_scope(), "dtype", None)
+        self._autocast = autocast_dtype()
         self.values_read = [*self._values, *(value for _, value in self._others)]
-        self._in_turn = is_unit(layer)
+        self._in_turn = is_whole(layer)
         self._call, self._arguments, self._tensors = call, (args, kwargs), tensors
         self._products = {}
 
@@ -140,7 +141,7 @@ class _VectorJacobian:
                 drawn = draws_so_far()
                 with paused(), keras.StatelessScope(state_mapping=mapping) as scope:
                     before = dict(scope.state_mapping)
-                    with AutocastScope(self._autocast):
+                    with autocast(self._autocast):
                         outputs = self._call(*args, **kwargs)
                 after = scope.state_mapping.items()
                 changed = any(value is not before.get(v) for v, value in after)

@@ -12,25 +12,29 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras import class_names
+from tf_lowrank_dp._keras.keras_hub import (
+    before_projection,
+    distance_buckets,
+    projection_bias,
+    projection_kernel,
+)
 from tf_lowrank_dp.layers.embedding import ReversibleCapture
 from tf_lowrank_dp.layers.normalization import scaled
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
+from tf_lowrank_dp.per_example.activations import broadcast_gradient, positions, with_examples_of
 from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
-from tf_lowrank_dp.per_example.positions import broadcast_gradient, positions, with_examples_of
-
-_MODELING = "keras_hub.src.layers.modeling."
-_MODELS = "keras_hub.src.models."
 
 
-@register_capture(_MODELING + "reversible_embedding.ReversibleEmbedding")
+@register_capture(class_names.REVERSIBLE_EMBEDDING)
 class _ReversibleEmbedding(ReversibleCapture):
     """KerasHub's subclass of `keras.layers.ReversibleEmbedding` adds nothing."""
 
 
-@register_capture(_MODELING + "position_embedding.PositionEmbedding")
+@register_capture(class_names.POSITION_EMBEDDING)
 class _PositionEmbedding:
     """Rows `start_index ...` of a table `(length, o)`, or those given, for each example."""
 
@@ -57,7 +61,7 @@ class _PositionEmbedding:
         return outputs
 
 
-@register_capture(_MODELING + "masked_lm_head.MaskedLMHead")
+@register_capture(class_names.MASKED_LM_HEAD)
 class _MaskedLMHead:
     """A projection to the vocabulary, tied or with a kernel `(i, words)`, and a bias `(words,)`."""
 
@@ -66,14 +70,15 @@ class _MaskedLMHead:
         if recorder is None:
             return super().call(inputs, mask_positions)
         x = keras.ops.take_along_axis(inputs, mask_positions[..., None], axis=1)
-        x = self._intermediate_layer_norm(self._intermediate_dense(x))
-        builders = [(self._bias, lambda d: broadcast_gradient(d, tuple(d.shape[-1:])))]
+        x, bias = before_projection(self, x), projection_bias(self)
+        builders = [(bias, lambda d: broadcast_gradient(d, tuple(d.shape[-1:])))]
         if self.token_embedding is not None:
             z = self.token_embedding(x, reverse=True)
         else:
-            z = keras.ops.matmul(x, self._kernel)
-            builders.append((self._kernel, lambda d: OuterProduct(positions(x), positions(d))))
-        z = keras.ops.cast(z, self.compute_dtype) + self._bias
+            kernel = projection_kernel(self)
+            z = keras.ops.matmul(x, kernel)
+            builders.append((kernel, lambda d: OuterProduct(positions(x), positions(d))))
+        z = keras.ops.cast(z, self.compute_dtype) + bias
         (z,) = recorder.watch(self.name, [z], builders)
         return z if self.activation is None else self.activation(z)
 
@@ -92,18 +97,10 @@ class _RootMeanSquare:
         return self.scale, None
 
 
-for _name in (
-    "llama.llama_layernorm.LlamaLayerNorm",
-    "mistral.mistral_layer_norm.MistralLayerNormalization",
-    "mixtral.mixtral_layer_norm.MixtralLayerNormalization",
-    "phi3.phi3_layernorm.Phi3LayerNorm",
-    "qwen.qwen_layernorm.QwenLayerNorm",
-):
-    register_capture(_MODELS + _name)(_RootMeanSquare)
+for _name in class_names.ROOT_MEAN_SQUARE:
+    register_capture(_name)(_RootMeanSquare)
 
 
-@register_capture(_MODELS + "gemma.rms_normalization.RMSNormalization")
-@register_capture(_MODELS + "gemma3.gemma3_layers.RMSNormalization")
 class _GemmaNormalization(_RootMeanSquare):
     """Gemma's scale is `1 + scale`."""
 
@@ -111,7 +108,11 @@ class _GemmaNormalization(_RootMeanSquare):
         return self.scale, None, 1.0
 
 
-@register_capture(_MODELS + "t5.t5_layer_norm.T5LayerNorm")
+for _name in class_names.GEMMA_NORMALIZATION:
+    register_capture(_name)(_GemmaNormalization)
+
+
+@register_capture(class_names.T5_NORMALIZATION)
 class _T5Normalization:
     """The same in the dtype of its input."""
 
@@ -122,7 +123,7 @@ class _T5Normalization:
         return scaled(self, normalized, [normalized.shape.rank - 1], self.weight, None)
 
 
-@register_capture(_MODELS + "t5.t5_multi_head_attention.T5MultiHeadAttention")
+@register_capture(class_names.T5_ATTENTION)
 class _T5Attention:
     """A bias `(buckets, heads)` for each distance of query and key; all else is in children."""
 
@@ -132,12 +133,7 @@ class _T5Attention:
         if recorder is None:
             return values
         queries = tf.range(query_length)[:, None] + kwargs.get("query_start_index", 0)
-        buckets = self._relative_position_bucket(
-            tf.range(key_length)[None, :] - queries,
-            bidirectional=not self.is_decoder,
-            num_buckets=self.relative_attention_buckets,
-            max_distance=self.relative_attention_max_distance,
-        )
+        buckets = distance_buckets(self, tf.range(key_length)[None, :] - queries)
         chosen = tf.one_hot(buckets, self.relative_attention_buckets, dtype=tf.float32)
 
         def gradient(d):
@@ -148,7 +144,7 @@ class _T5Attention:
         return values
 
 
-@register_capture(_MODELS + "vit.vit_layers.ViTPatchingAndEmbedding")
+@register_capture(class_names.VIT_PATCHES)
 class _ViTPatchingAndEmbedding:
     """Patches by a convolution, behind a class token `(1, 1, o)`, plus position embeddings."""
 

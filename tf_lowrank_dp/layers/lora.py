@@ -16,10 +16,10 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp.layers.terms import Terms
+from tf_lowrank_dp.layers.einsum_terms import Terms
+from tf_lowrank_dp.per_example.activations import positions, with_examples_of
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
-from tf_lowrank_dp.per_example.positions import positions, with_examples_of
 
 Builders = list[tuple[object, Callable[[tf.Tensor], PerExampleGradient]]]
 

@@ -1,4 +1,4 @@
-"""Capture for the normalisations that treat each example by itself.
+"""Capture for the normalisations that treat each example by itself, and for scales alone.
 
 Keras folds the scale into the inverse deviation and never forms the normalised input.  Recorded
 calls form it, because the scale's per-example gradient is its product with the output gradient.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.class_names import LAYER_SCALE
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.materialized import Materialized
@@ -59,6 +60,16 @@ class RMSNormalization(keras.layers.RMSNormalization):
         mean_square = tf.reduce_mean(tf.square(x32), axes, keepdims=True)
         normalized = x32 * tf.math.rsqrt(mean_square + self.epsilon)
         return tf.cast(scaled(self, normalized, axes, self.scale, None), x.dtype)
+
+
+@register_capture(LAYER_SCALE)
+class _LayerScale:
+    """ConvNeXt's factor `(o,)` of each residual branch."""
+
+    def call(self, x):
+        if current_recorder() is None:
+            return super().call(x)
+        return scaled(self, x, [x.shape.rank - 1], self.gamma, None)
 
 
 def _at_least_float32(x) -> tf.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 
+from tf_lowrank_dp._keras.layers import is_functional, made_by, symbolic_calls
 from tf_lowrank_dp.layers.fallback import own_variables
 from tf_lowrank_dp.layers.registry import captured_layers
 from tf_lowrank_dp.per_example.parameter import MatrixView, Parameter
@@ -45,21 +46,21 @@ def _last_layers(model: keras.Model) -> list[keras.layers.Layer]:
     if isinstance(model, keras.Sequential):
         layers = [layer for layer in model.layers if layer.trainable_variables]
         return layers[-1:]
-    if not isinstance(model, keras.src.models.functional.Functional):
+    if not is_functional(model):
         captured = [layer for layer, _ in captured_layers(model)]
         return captured[-1:]
     last, visited = [], set()
     waiting = list(keras.tree.flatten(model.outputs))
     while waiting:
-        operation, node, _ = waiting.pop()._keras_history
-        if (id(operation), node) in visited:
+        operation, call = made_by(waiting.pop())
+        if (id(operation), call) in visited:
             continue
-        visited.add((id(operation), node))
+        visited.add((id(operation), call))
         if getattr(operation, "trainable_variables", None):
             if not any(operation is layer for layer in last):
                 last.append(operation)
-        elif operation._inbound_nodes:
-            waiting += operation._inbound_nodes[node].input_tensors
+        else:
+            waiting += symbolic_calls(operation)[call]
     return last
 
 

@@ -23,11 +23,11 @@ import abc
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp.per_example.activations import broadcast_gradient
 from tf_lowrank_dp.per_example.column_blocks import ColumnBlocks
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
-from tf_lowrank_dp.per_example.positions import broadcast_gradient
 
 # A mask of dropout `(b, features)`, one for each gate, or None.
 Masks = tf.Tensor | list[tf.Tensor] | None

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 
 import keras
 
+from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.layers.fallback import fallback_class, own_variables
-from tf_lowrank_dp.layers.units import is_unit
+from tf_lowrank_dp.layers.whole_layers import is_whole
 
 _CAPTURES: dict[type, type] = {}
 _BY_NAME: dict[str, type] = {}
@@ -65,7 +66,7 @@ def registered_capture(layer_class: type) -> type | None:
 
 
 def _needs_fallback(layer: keras.layers.Layer, capture: type) -> bool:
-    if is_unit(layer) and not getattr(capture, "captures_children", False):
+    if is_whole(layer) and not getattr(capture, "captures_children", False):
         return True
     if getattr(layer, "lora_enabled", False) and not getattr(capture, "captures_lora", False):
         return True
@@ -75,11 +76,11 @@ def _needs_fallback(layer: keras.layers.Layer, capture: type) -> bool:
 def captured_layers(model: keras.Model) -> list[tuple[keras.layers.Layer, type]]:
     """The layers that are recorded, each with its capture class, in the model's order."""
     pairs, covered = [], set()
-    for layer in model._flatten_layers():
+    for layer in layers_of(model):
         if id(layer) in covered:
             continue
-        if is_unit(layer):
-            covered.update(id(child) for child in layer._flatten_layers())
+        if is_whole(layer):
+            covered.update(id(child) for child in layers_of(layer))
         capture = capture_class(layer)
         if capture is not None:
             covered.add(id(layer))

@@ -11,8 +11,8 @@ import keras
 
 from tf_lowrank_dp.layers.convolution import ConvolutionCapture
 from tf_lowrank_dp.layers.registry import register_capture
+from tf_lowrank_dp.per_example.activations import with_examples_of
 from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
-from tf_lowrank_dp.per_example.positions import with_examples_of
 
 
 class _TransposedCapture(ConvolutionCapture):

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp.gradient_methods.backward import Forward
+from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
-from tf_lowrank_dp.per_example.backward import METHODS, Forward
 from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
@@ -43,7 +44,7 @@ class PrivateGradients:
     steps: tf.Variable
     masks: SecretStream = dataclasses.field(default_factory=lambda: SecretStream(purpose="masks"))
 
-    def __call__(
+    def private_gradients(
         self,
         forward: Forward,
         batch,

@@ -14,8 +14,8 @@ from tf_lowrank_dp.algorithms.algorithm import Algorithm, settings_of
 from tf_lowrank_dp.algorithms.context import PublicGradients, ReleaseContext
 from tf_lowrank_dp.algorithms.state import AlgorithmState
 from tf_lowrank_dp.errors import NotPrivateError
+from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.optimizers.checks import check_finite, check_inner
-from tf_lowrank_dp.per_example.backward import METHODS
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.public_data import PublicData
 from tf_lowrank_dp.release.scaled import ScaledSpace, scaled_anchors, scales_of

@@ -1,1 +1,1 @@
-"""Stage 2: lazy per-example gradients, per-example losses and the backward passes."""
+"""The gradients themselves: lazy per-example gradients of one variable, and per-example losses."""

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tf_lowrank_dp.per_example.activations import positions
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import reshape_last
-from tf_lowrank_dp.per_example.positions import positions
 
 
 @dataclasses.dataclass(frozen=True)

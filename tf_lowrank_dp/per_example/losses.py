@@ -10,6 +10,13 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.compiled import (
+    compiled_loss,
+    losses_and_weights,
+    observe_losses,
+    with_losses,
+)
+from tf_lowrank_dp._keras.scopes import mask_of
 from tf_lowrank_dp.errors import UnsupportedModelError
 
 
@@ -37,7 +44,7 @@ class PerExampleLoss(keras.losses.Loss):
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         loss = self._resolved or _crossentropy_for(y_true, y_pred)
-        mask = getattr(y_pred, "_keras_mask", None)
+        mask = mask_of(y_pred)
         y_true = keras.tree.map_structure(lambda t: keras.ops.cast(t, loss.dtype), y_true)
         y_pred = keras.tree.map_structure(lambda t: keras.ops.cast(t, loss.dtype), y_pred)
         no_class = None
@@ -51,7 +58,7 @@ class PerExampleLoss(keras.losses.Loss):
                 "batch (for keras losses with an axis argument, exclude the first axis)."
             )
         values = tf.cast(values, tf.float32)
-        mask = _joined(mask, getattr(values, "_keras_mask", None))
+        mask = _joined(mask, mask_of(values))
         losses = _reduced(values, mask, sample_weight, loss.reduction)
         if no_class is None:
             return losses
@@ -73,28 +80,24 @@ class PerExampleCompiledLoss:
     """
 
     def __init__(self, model: keras.Model):
-        compiled = model._compile_loss
+        compiled = compiled_loss(model)
         if compiled is None:
             raise UnsupportedModelError(
                 "Expected a loss in model.compile(loss=...). Received: none. Private training "
                 "clips the gradient of each example's loss and needs it there."
             )
-        user_loss = compiled._user_loss
+        losses, _ = losses_and_weights(compiled)
         per_example = keras.tree.map_structure(
-            lambda leaf: None if leaf is None else PerExampleLoss(leaf), user_loss
+            lambda leaf: None if leaf is None else PerExampleLoss(leaf), losses
         )
-        self._original = compiled
-        self._compiled = type(compiled)(
-            per_example, compiled._user_loss_weights, output_names=compiled.output_names
-        )
+        self._compiled = with_losses(compiled, per_example)
 
     def __call__(self, y_true, y_pred, sample_weight=None) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns the total, float32 `(b,)`, and each output's unweighted losses."""
         if not self._compiled.built:
             # Building matches losses with outputs; the metrics it makes are replaced by these.
             self._compiled(y_true, y_pred, sample_weight)
-        collectors = [_Collector() for _ in self._compiled._flat_losses]
-        self._compiled._metrics[:] = collectors
+        collectors = observe_losses(self._compiled, _Collector)
         total = self._compiled(y_true, y_pred, sample_weight)
         return tf.cast(total, tf.float32), [c.value for c in collectors if c.value is not None]
 
@@ -149,7 +152,7 @@ def _crossentropy_for(y_true, y_pred) -> keras.losses.Loss:
 
 def _is_sparse(loss) -> bool:
     """Whether targets are numbers of classes."""
-    function = getattr(loss, "fn", getattr(loss, "_function", None))
+    function = loss._function if isinstance(loss, _FunctionLoss) else getattr(loss, "fn", None)
     return function is keras.losses.sparse_categorical_crossentropy
 
 

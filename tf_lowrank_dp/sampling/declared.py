@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import batch as batch_lib
-from tf_lowrank_dp.sampling import foreign
+from tf_lowrank_dp.sampling import batched_sources
 
 _CHOICE = """\
 - "poisson": you promise that every batch is an independent Poisson draw: each example is in each \
@@ -98,8 +98,8 @@ def declared_dataset(
             f"Expected `batch_size` to be at most `num_examples`, {num_examples}. "
             f"Received: batch_size={batch_size}."
         )
-    batches = foreign.to_dataset(dataset)
-    static = foreign.static_batch_size(batches.element_spec)
+    batches = batched_sources.to_dataset(dataset)
+    static = batched_sources.static_batch_size(batches.element_spec)
     if sampling == "poisson":
         declared = _declare_poisson(static, batch_size, num_examples, sampling_rate)
     else:
@@ -202,7 +202,7 @@ def _as_logical_batches(batches: tf.data.Dataset) -> tf.data.Dataset:
     """Maps `x`, `(x, y)` or `(x, y, sample_weight)` elements to logical batches."""
 
     def to_batch(*element):
-        presence = tf.ones([foreign.leading_dimension(element)], tf.float32)
+        presence = tf.ones([batched_sources.leading_dimension(element)], tf.float32)
         return batch_lib.make_batch(*element, presence=presence)
 
     return batches.map(to_batch, num_parallel_calls=tf.data.AUTOTUNE)

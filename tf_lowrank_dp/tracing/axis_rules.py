@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
-
-from tf_lowrank_dp.tracing.example_axis import (
-    Label,
-    Operation,
-    Public,
-    Rows,
-    Unknown,
-    reshaped,
-    worst,
-)
-
-Rule = Callable[[Operation], Label]
+from tf_lowrank_dp.tracing import axis_layout
+from tf_lowrank_dp.tracing.axis_layout import Rule
+from tf_lowrank_dp.tracing.example_axis import Label, Operation, Public, Rows, Unknown, worst
 
 
 def elementwise(o: Operation) -> Label:
@@ -154,173 +142,6 @@ def einsum(o: Operation) -> Label:
     return Rows(output.index(letter), inner) if letter in output else o.joined
 
 
-def shape_change(o: Operation) -> Label:
-    """Reshapes, with the order of the elements kept."""
-    label, before, after = o.labels[0], o.shape(0), o.out_shape()
-    if not isinstance(label, Rows) or before is None or after is None:
-        return o.unknown
-    return reshaped(label, before, after, o.size) or o.unknown
-
-
-def transpose(o: Operation) -> Label:
-    label, order = o.labels[0], o.value(1)
-    if not isinstance(label, Rows) or order is None:
-        return o.unknown
-    return Rows(list(order).index(label.axis), label.inner)
-
-
-def concatenation(o: Operation) -> Label:
-    """Along another axis, or whole batches one after the other."""
-    out, axis = o.out_shape(), o.value(len(o.labels) - 1)
-    held = {label for label in o.labels if isinstance(label, Rows)}
-    if out is None or axis is None or len(held) != 1:
-        return o.unknown
-    [label] = held
-    along = int(axis) % len(out)
-    for index in range(len(o.labels) - 1):
-        is_public = isinstance(o.labels[index], Public)
-        if is_public and (along == label.axis or not _fits(o, index, len(out) - label.axis)):
-            return o.unknown
-        if along == label.axis and not o.spans(label, o.shape(index)[along]):
-            return o.unknown
-    return label
-
-
-def _fits(o: Operation, index: int, from_last: int) -> bool:
-    return not o.tells_rows_apart(index, from_last)
-
-
-def stack(o: Operation) -> Label:
-    out, held = o.out_shape(), {label for label in o.labels if isinstance(label, Rows)}
-    if out is None or len(held) != 1:
-        return o.unknown
-    [label] = held
-    public = [i for i, other in enumerate(o.labels) if isinstance(other, Public)]
-    if any(not _fits(o, i, len(out) - 1 - label.axis) for i in public):
-        return o.unknown
-    axis = o.op.get_attr("axis") % len(out)
-    return Rows(label.axis + (axis <= label.axis), label.inner)
-
-
-def unstack(o: Operation) -> Label:
-    label, shape = o.labels[0], o.shape(0)
-    if not isinstance(label, Rows) or shape is None:
-        return o.unknown
-    axis = o.op.get_attr("axis") % len(shape)
-    return o.unknown if axis == label.axis else Rows(label.axis - (axis < label.axis), label.inner)
-
-
-def _part(index: int, axis_index: int) -> Rule:
-    """Parts of a tensor along an axis: whole batches, or of another axis."""
-
-    def rule(o: Operation) -> Label:
-        label, shape, axis = o.labels[index], o.shape(index), o.value(axis_index)
-        if not isinstance(label, Rows) or shape is None or axis is None:
-            return o.unknown
-        if int(axis) % len(shape) != label.axis:
-            return label
-        outs = [o.out_shape(n) for n in range(len(o.op.outputs))]
-        whole = all(out is not None and o.spans(label, out[label.axis]) for out in outs)
-        return label if whole else o.joined
-
-    return rule
-
-
-def strided_slice(o: Operation) -> Label:
-    """Slices: those of the examples' axis must keep all of it, or whole batches."""
-    label, shape = o.labels[0], o.shape(0)
-    begin, end, strides = (o.value(index) for index in (1, 2, 3))
-    if not isinstance(label, Rows) or shape is None or strides is None:
-        return o.unknown
-    masks = {n: o.op.get_attr(f"{n}_mask") for n in ("begin", "end", "ellipsis", "new_axis")}
-    shrink = o.op.get_attr("shrink_axis_mask")
-    in_axis, out_axis, count = 0, 0, len(strides)
-    for bit in range(count):
-        if masks["ellipsis"] >> bit & 1:
-            later = range(bit + 1, count)
-            new = sum(masks["new_axis"] >> later_bit & 1 for later_bit in later)
-            skipped = len(shape) - in_axis - (len(later) - new)
-            if in_axis <= label.axis < in_axis + skipped:
-                return Rows(out_axis + label.axis - in_axis, label.inner)
-            in_axis, out_axis = in_axis + skipped, out_axis + skipped
-        elif masks["new_axis"] >> bit & 1:
-            out_axis += 1
-        elif in_axis == label.axis:
-            if shrink >> bit & 1 or strides[bit] != 1:
-                return o.joined
-            known = begin is not None and end is not None
-            low = None if masks["begin"] >> bit & 1 else (int(begin[bit]) if known else "?")
-            high = None if masks["end"] >> bit & 1 else (int(end[bit]) if known else "?")
-            if "?" in (low, high):
-                return o.unknown
-            if low in (None, 0) and high is None:
-                return Rows(out_axis, label.inner)
-            if shape[in_axis] is None:
-                return o.unknown
-            low, high, _ = slice(low, high).indices(shape[in_axis])
-            whole = o.spans(label, low) and high > low and o.spans(label, high - low)
-            return Rows(out_axis, label.inner) if whole else o.joined
-        else:
-            in_axis, out_axis = in_axis + 1, out_axis + (not shrink >> bit & 1)
-    return Rows(label.axis - in_axis + out_axis, label.inner)
-
-
-def slice_of(o: Operation) -> Label:
-    label, shape, out = o.labels[0], o.shape(0), o.out_shape()
-    if not isinstance(label, Rows) or shape is None or out is None:
-        return o.unknown
-    whole = shape[label.axis] is not None and out[label.axis] == shape[label.axis]
-    return label if whole else o.unknown
-
-
-def padded(o: Operation) -> Label:
-    label, paddings = o.labels[0], o.value(1)
-    if not isinstance(label, Rows) or paddings is None:
-        return o.unknown
-    return label if not np.any(paddings[label.axis]) else o.unknown
-
-
-def broadcast(o: Operation) -> Label:
-    label, shape, out = o.labels[0], o.shape(0), o.out_shape()
-    if not isinstance(label, Rows) or shape is None or out is None:
-        return o.unknown
-    return Rows(label.axis + len(out) - len(shape), label.inner)
-
-
-def gather(o: Operation) -> Label:
-    """Rows of a table by the examples' ids, or of each example's own axes."""
-    params, indices = o.labels[:2]
-    axis = o.value(2)
-    shapes = o.shape(0), o.shape(1)
-    if axis is None or None in shapes:
-        return o.unknown
-    axis, batch_dims = int(axis) % max(len(shapes[0]), 1), o.op.get_attr("batch_dims")
-    if isinstance(params, Public) and isinstance(indices, Rows):
-        if batch_dims:
-            return o.unknown
-        return Rows(axis + indices.axis, indices.inner)
-    if isinstance(params, Rows) and params.axis == axis:
-        return o.joined
-    if isinstance(params, Rows) and isinstance(indices, Rows):
-        return params if params == indices and params.axis < batch_dims else o.joined
-    if batch_dims:
-        return o.unknown
-    return Rows(params.axis + (params.axis > axis) * (len(shapes[1]) - 1), params.inner)
-
-
-def lookup(o: Operation) -> Label:
-    """Of a variable's rows by the examples' ids."""
-    label = o.labels[1]
-    return label if isinstance(label, Rows) else o.unknown
-
-
-def one_hot(o: Operation) -> Label:
-    label, axis = o.labels[0], o.op.get_attr("axis")
-    if not isinstance(label, Rows):
-        return o.unknown
-    return Rows(label.axis + (0 <= axis <= label.axis), label.inner)
-
-
 def normalisation(o: Operation) -> Label:
     """Of a batch: with statistics of the batch, or with stored ones."""
     return o.joined if o.op.get_attr("is_training") else examples_first(o)
@@ -390,27 +211,27 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_IMAGES, examples_first),
     **dict.fromkeys(_JOINS, joins),
     **dict.fromkeys(["MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"], product),
-    **dict.fromkeys(["Reshape", "ExpandDims", "Squeeze"], shape_change),
+    **dict.fromkeys(["Reshape", "ExpandDims", "Squeeze"], axis_layout.shape_change),
     **dict.fromkeys(["Cumsum", "Cumprod", "ReverseV2", "Roll"], along_axis),
     **dict.fromkeys(["Softmax", "LogSoftmax", "TopKV2"], _leading(1)),
     **dict.fromkeys(["MatrixBandPart", "Cholesky", "MatrixInverse"], _leading(2)),
     **dict.fromkeys(["Shape", "Size", "Rank", "ShapeN"], known_shape),
-    **dict.fromkeys(["Pad", "PadV2", "MirrorPad"], padded),
+    **dict.fromkeys(["Pad", "PadV2", "MirrorPad"], axis_layout.padded),
     **dict.fromkeys(["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"], normalisation),
     "Einsum": einsum,
-    "Transpose": transpose,
-    "ConcatV2": concatenation,
-    "Pack": stack,
-    "Unpack": unstack,
-    "Split": _part(1, 0),
-    "SplitV": _part(0, 2),
-    "StridedSlice": strided_slice,
-    "Slice": slice_of,
+    "Transpose": axis_layout.transpose,
+    "ConcatV2": axis_layout.concatenation,
+    "Pack": axis_layout.stack,
+    "Unpack": axis_layout.unstack,
+    "Split": axis_layout.part(1, 0),
+    "SplitV": axis_layout.part(0, 2),
+    "StridedSlice": axis_layout.strided_slice,
+    "Slice": axis_layout.slice_of,
     "Tile": same,
-    "BroadcastTo": broadcast,
-    "GatherV2": gather,
-    "ResourceGather": lookup,
-    "LookupTableFindV2": lookup,
-    "OneHot": one_hot,
+    "BroadcastTo": axis_layout.broadcast,
+    "GatherV2": axis_layout.gather,
+    "ResourceGather": axis_layout.lookup,
+    "LookupTableFindV2": axis_layout.lookup,
+    "OneHot": axis_layout.one_hot,
     "DenseBincount": counts,
 }

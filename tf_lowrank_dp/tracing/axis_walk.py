@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
+from tf_lowrank_dp._tensorflow import graph_of_function
 from tf_lowrank_dp.tracing.axis_rules import ELEMENTWISE, REDUCTIONS, RULES, apply
 from tf_lowrank_dp.tracing.example_axis import (
     Joined,
@@ -106,11 +106,7 @@ class Walk:
             functions = op.graph.as_graph_def().library.function
             self._library |= {function.signature.name: function for function in functions}
         with op.graph.as_default():
-            return function_def_to_graph(
-                self._library[name],
-                input_shapes=[tensor.shape for tensor in inputs],
-                propagate_device_spec=True,
-            )
+            return graph_of_function(self._library[name], [tensor.shape for tensor in inputs])
 
     def _looped(self, op: tf.Operation, found: list[Label]) -> list[Label]:
         body = self._body(op, op.get_attr("body").name, op.inputs)

@@ -20,9 +20,10 @@ from typing import Protocol
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.backend.common.stateless_scope import in_stateless_scope
-from tensorflow.python.framework import op_callbacks, ops
 
+from tf_lowrank_dp._keras.layers import is_seed_state
+from tf_lowrank_dp._keras.scopes import in_stateless_scope
+from tf_lowrank_dp._tensorflow import next_name_number, operations_seen_by
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.tracing.random_draws import DRAWS, OF_DATA, is_random
 
@@ -88,12 +89,9 @@ def random_numbers_from(source: Source) -> Iterator[None]:
         found.set_shape(outputs[0].shape)
         return [found]
 
-    began = ops.uid()
-    op_callbacks.add_op_callback(replace)
-    try:
+    began = next_name_number()
+    with operations_seen_by(replace):
         yield
-    finally:
-        op_callbacks.remove_op_callback(replace)
     _refuse_kept_functions(tf.compat.v1.get_default_graph(), began)
 
 
@@ -138,11 +136,9 @@ class _SeedsKept(keras.StatelessScope):
 
     def add_update(self, update):
         super().add_update(update)
-        if update[0].name != _SEED_STATE:
+        if not is_seed_state(update[0]):
             self.updates[id(update[0])] = update
 
-
-_SEED_STATE = "seed_generator_state"
 
 
 _ADVANCE = "RngReadAndSkip"  # vectorised maps repeat that of a stream

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import layers_of, own_losses
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import current_graph
 
@@ -29,7 +30,7 @@ def separated_activity_regularizers(model: keras.Model) -> Iterator[list[tf.Tens
     """
     layers = [
         layer
-        for layer in model._flatten_layers()
+        for layer in layers_of(model)
         if getattr(layer, "activity_regularizer", None) is not None
     ]
     originals = [layer.activity_regularizer for layer in layers]
@@ -64,8 +65,8 @@ def added_losses(model: keras.Model, batch_size: float) -> tf.Tensor | float:
         UnsupportedModelError: a layer added a scalar, which mixes examples.
     """
     total = 0.0
-    for layer in model._flatten_layers():
-        for value in layer._get_own_losses():
+    for layer in layers_of(model):
+        for value in own_losses(layer):
             if value.shape.rank == 0:
                 raise UnsupportedModelError(
                     f"Expected layer '{layer.name}' to add one loss per example, of shape "

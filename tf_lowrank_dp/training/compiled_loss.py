@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.compiled import compiled_loss, takes_training
 from tf_lowrank_dp.per_example.losses import PerExampleCompiledLoss
 from tf_lowrank_dp.training.added_losses import added_losses, separated_activity_regularizers
 
@@ -21,18 +22,18 @@ class CompiledLoss:
         self._model = model
         self._batch_size = batch_size
         self._loss = PerExampleCompiledLoss(model)
-        self._compiled = model._compile_loss
+        self._compiled = compiled_loss(model)
 
     @property
     def is_current(self) -> bool:
         """Whether the model is still compiled with the loss that it had."""
-        return self._model._compile_loss is self._compiled
+        return compiled_loss(self._model) is self._compiled
 
     def __call__(self, batch: dict) -> tuple[tf.Tensor, dict]:
         """Returns losses `(b,)` and `{"y_pred": ..., "losses": [one (b,) for each output]}`."""
         model = self._model
         with separated_activity_regularizers(model) as activity_losses:
-            if model._call_has_training_arg:
+            if takes_training(model):
                 y_pred = model(batch["x"], training=True)
             else:
                 y_pred = model(batch["x"])

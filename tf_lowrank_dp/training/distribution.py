@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._tensorflow import strategies_of
 from tf_lowrank_dp.errors import UnsupportedModelError
 
 _DATA = (
@@ -70,9 +71,8 @@ def _made_in_scope(model: keras.Model) -> str | None:
     """The first part of a model that was made in a strategy's scope."""
     default = tf.distribute.get_strategy()
     for name, part in _parts(model):
-        for attribute in ("_distribute_strategy", "_distribution_strategy"):
-            strategy = getattr(part, attribute, None)
-            if strategy not in (None, default):
+        for strategy in strategies_of(part):
+            if strategy is not default:
                 return f"{name}, made in the scope of {type(strategy).__name__}"
     return None
 

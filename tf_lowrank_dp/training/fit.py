@@ -8,7 +8,8 @@ import warnings
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp.per_example.backward import RECORDED
+from tf_lowrank_dp._keras.compiled import called_by_fit
+from tf_lowrank_dp.gradient_methods.methods import RECORDED
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
@@ -81,7 +82,11 @@ def fit(
     """
     del shuffle
     refuse_nesting(model)
-    model._assert_compile_called("fit")
+    if not model.compiled:
+        raise ValueError(
+            f"Expected a compiled model. Received: '{model.name}', which is not. Call "
+            "model.compile(optimizer, loss) with a private optimizer first."
+        )
     optimizer = private_optimizer(model)
     validate_model(model)
     validate_training_step(model)
@@ -136,7 +141,7 @@ def evaluate(model: keras.Model, *args, **kwargs):
     """
     look(model)
     with SPENDING.watched(model.weights):
-        if is_task(model) and kwargs.get("_use_cached_eval_dataset"):
+        if is_task(model) and called_by_fit(kwargs):
             return keras.Model.evaluate(model, *args, **kwargs)
         return type(model).evaluate(model, *args, **kwargs)
 

@@ -10,8 +10,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.errors import UnsupportedModelError
-from tf_lowrank_dp.per_example.backward import bookkeeping
+from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
 from tf_lowrank_dp.tracing.random_ops import ConstantSource, random_numbers_from
 
 # Of gradients, and the share of the whole gradient with which a variable's is at least compared.
@@ -69,7 +70,7 @@ def check_gradients(
 
 def _compare(model: keras.Model, found: Sequence[tf.Tensor], expected: Sequence[tf.Tensor]) -> None:
     whole = float(tf.linalg.global_norm(expected))
-    layers = model._flatten_layers()
+    layers = layers_of(model)
     exact = all(getattr(layer, "compute_dtype", None) in (None, "float32") for layer in layers)
     tolerance, share = _GRADIENTS[exact]
     for variable, gradient, reference in zip(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import os
+import types
 
 import keras
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._keras.compiled import record_optimizer
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.fit import evaluate, fit, predict
@@ -100,7 +101,7 @@ def make_private(
         look(model)
     attach_state(model, PrivateState(microbatch_size))
     for name, function in _METHODS.items():
-        object.__setattr__(model, name, functools.partial(function, model))
+        object.__setattr__(model, name, types.MethodType(function, model))
     model.train_function = None
     return model
 
@@ -126,7 +127,7 @@ def make_standard(model: keras.Model) -> keras.Model:
     detach_state(model)
     if isinstance(optimizer, DPOptimizer):
         model.optimizer = optimizer.inner_optimizer
-        model._compile_config.config["optimizer"] = optimizer.inner_optimizer
+        record_optimizer(model, optimizer.inner_optimizer)
     model.train_function = None
     return model
 

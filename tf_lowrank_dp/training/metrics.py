@@ -5,6 +5,14 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.compiled import (
+    by_output,
+    compiled_loss,
+    compiled_metrics,
+    loss_tracker,
+    metrics_by_output,
+)
+
 
 def update_metrics(model: keras.Model, batch: dict, presence, losses, outputs) -> None:
     """Updates the model's metrics with the examples that are present, padding left out.
@@ -16,31 +24,30 @@ def update_metrics(model: keras.Model, batch: dict, presence, losses, outputs) -
         losses: float32 `(b,)`.
         outputs: `{"y_pred", "losses"}` from `CompiledLoss`.
     """
-    model._loss_tracker.update_state(_present(losses, presence), sample_weight=presence)
+    loss_tracker(model).update_state(_present(losses, presence), sample_weight=presence)
     y, y_pred, sample_weight = batch.get("y"), outputs["y_pred"], batch.get("sample_weight")
-    compiled_loss, parts = model._compile_loss, outputs["losses"]
-    if not compiled_loss.built:
-        compiled_loss(y, y_pred)
-        compiled_loss.built = True
-    for metric, values in zip(compiled_loss.metrics, parts, strict=False):
+    compiled, parts = compiled_loss(model), outputs["losses"]
+    if not compiled.built:
+        compiled(y, y_pred)
+        compiled.built = True
+    for metric, values in zip(compiled.metrics, parts, strict=False):
         metric.update_state(_present(values, presence), sample_weight=presence)
-    compiled = model._compile_metrics
+    compiled = compiled_metrics(model)
     if compiled is None:
         return
     if not compiled.built:
         compiled.build(y, y_pred)
-    y, y_pred = compiled._flatten_y(y), compiled._flatten_y(y_pred)
+    y, y_pred = by_output(compiled, y), by_output(compiled, y_pred)
     weights = [presence] * len(y_pred)
     if sample_weight is not None:
-        weights = compiled._flatten_y(sample_weight)
+        weights = by_output(compiled, sample_weight)
         weights = weights if len(weights) == len(y_pred) else [weights[0]] * len(y_pred)
         weights = [_weighted(weight, presence) for weight in weights]
-    for metric, y_t, y_p in zip(compiled._flat_metrics, y, y_pred, strict=False):
+    metrics, weighted_metrics = metrics_by_output(compiled)
+    for metric, y_t, y_p in zip(metrics, y, y_pred, strict=False):
         if metric:
             metric.update_state(y_t, y_p, presence)
-    for metric, y_t, y_p, weight in zip(
-        compiled._flat_weighted_metrics, y, y_pred, weights, strict=False
-    ):
+    for metric, y_t, y_p, weight in zip(weighted_metrics, y, y_pred, weights, strict=False):
         if metric:
             metric.update_state(y_t, y_p, weight)
 

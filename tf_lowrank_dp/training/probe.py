@@ -11,9 +11,9 @@ import functools
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.backend.common.global_state import get_global_attribute
-from keras.src.random.seed_generator import global_seed_generator
 
+from tf_lowrank_dp._keras.layers import global_seed_state, seed_states
+from tf_lowrank_dp._keras.scopes import created_variables, is_refused_variable
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import Recorder
 from tf_lowrank_dp.layers.registry import capturing
@@ -120,7 +120,7 @@ class _Traced:
 
     def __init__(self, model, forward, element_spec, source):
         trained = model.trainable_variables
-        seeds = {id(state) for state in _seed_states(model)}
+        seeds = {id(state) for state in [*seed_states(model), global_seed_state()]}
 
         def losses(batch, values):
             # add_loss is part of the loss; what the loss creates for itself is initialised below.
@@ -135,11 +135,11 @@ class _Traced:
                     try:
                         found, _ = forward(batch)
                     except ValueError as error:
-                        if "variable while in a stateless scope" not in str(error):
+                        if not is_refused_variable(error):
                             raise
                         raise _creates(model, "a keras.Variable") from error
                 # Known until the scope ends.
-                self.created = list(get_global_attribute("uninitialized_variables", []))
+                self.created = created_variables()
             updated = [
                 v for v in model.variables if scope.get_current_value(v) is not given.get(id(v))
             ]
@@ -158,12 +158,6 @@ class _Traced:
     def __call__(self, batch, values) -> tf.Tensor:
         """Losses `(b,)` with these values of the trainable variables."""
         return self._losses(*tf.nest.flatten(batch), *values)
-
-
-def _seed_states(model) -> list:
-    generators = [g for layer in model._flatten_layers() for g in layer._seed_generators]
-    generators.append(global_seed_generator())  # of layers that draw without one of their own
-    return [generator.state for generator in generators]
 
 
 def _reads_other_strings(model) -> UnsupportedModelError:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
 from tf_lowrank_dp.mechanism.engine import equal_parts
-from tf_lowrank_dp.per_example.backward import bookkeeping
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss

@@ -9,6 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import layers_of, made_by, symbolic_calls
+
 RANGES = ("unit", "normal")
 _UNKNOWN_SIZE = 8
 _DIGITS = [str(digit) for digit in range(10)]
@@ -86,7 +88,8 @@ def _random_strings(readers, shape, generator, sentence_lengths) -> tf.Tensor:
 
 
 def _splits(reader) -> bool:
-    return isinstance(reader, keras.layers.TextVectorization) and reader._split is not None
+    is_text = isinstance(reader, keras.layers.TextVectorization)
+    return is_text and reader.get_config()["split"] is not None
 
 
 def _input_name(model: keras.Model, path: tuple) -> str | None:
@@ -100,12 +103,12 @@ def _input_name(model: keras.Model, path: tuple) -> str | None:
 
 def _readers(model: keras.Model, name: str | None) -> list[keras.layers.Layer]:
     """The lookup layers that read an input, all of the model where it is not known which do."""
-    layers = model._flatten_layers()
+    layers = layers_of(model)
     inside = {
         id(child)
         for layer in layers
         if isinstance(layer, keras.layers.TextVectorization)
-        for child in layer._flatten_layers(include_self=False)
+        for child in layers_of(layer, include_self=False)
     }
     lookups = [
         layer
@@ -116,7 +119,7 @@ def _readers(model: keras.Model, name: str | None) -> list[keras.layers.Layer]:
     reading = [
         layer
         for layer in lookups
-        for node in layer._inbound_nodes
-        if any(tensor._keras_history.operation.name == name for tensor in node.input_tensors)
+        for inputs in symbolic_calls(layer)
+        if any(made_by(tensor)[0].name == name for tensor in inputs)
     ]
     return reading or lookups

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._keras.layers import is_functional, layers_of
 from tf_lowrank_dp.errors import NotPrivateError, UnsupportedModelError
 from tf_lowrank_dp.training.state import find_state, ledger_of
 
@@ -70,7 +71,7 @@ def replace_batch_normalization(model: keras.Model, groups: int = 32) -> keras.M
 
 
 def _check(model: keras.Model) -> None:
-    if not isinstance(model, keras.Sequential | keras.src.models.Functional):
+    if not (isinstance(model, keras.Sequential) or is_functional(model)):
         raise UnsupportedModelError(
             "Expected a Sequential or functional model. Received: "
             f"{type(model).__name__}, whose layers are made and called by its own code. Use "
@@ -90,7 +91,7 @@ def _check(model: keras.Model) -> None:
 
 
 def _check_inside(layer) -> None:
-    for inner in getattr(layer, "_flatten_layers", list)():
+    for inner in layers_of(layer) if isinstance(layer, keras.layers.Layer) else ():
         if isinstance(inner, keras.layers.BatchNormalization):
             raise UnsupportedModelError(
                 "Expected BatchNormalization as a layer of the model itself or of a nested "
@@ -126,5 +127,5 @@ def _copy_weights(layer: keras.layers.Layer, new: keras.layers.Layer) -> None:
                 getattr(new, name).assign(getattr(layer, name))
         return
     new.set_weights(layer.get_weights())
-    for inner, new_inner in zip(layer._flatten_layers(), new._flatten_layers(), strict=True):
+    for inner, new_inner in zip(layers_of(layer), layers_of(new), strict=True):
         new_inner.trainable = inner.trainable

@@ -12,6 +12,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.compiled import epoch_files
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.state import ledger_of, look, things_of
@@ -97,10 +98,9 @@ def _mend_epoch(callback: keras.callbacks.BackupAndRestore) -> None:
     Keras writes it in place after the weights.  A process that is killed meanwhile leaves a text
     that cannot be read.  The weights and their ledger are whole; an epoch may be repeated.
     """
-    path = Path(callback._training_metadata_path)
+    path, previous = (Path(file) for file in epoch_files(callback))
     if not path.exists() or _is_json(path):
         return
-    previous = Path(callback._prev_training_metadata_path)
     if previous.exists() and _is_json(previous):
         os.replace(previous, path)
     else:

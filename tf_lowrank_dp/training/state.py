@@ -6,6 +6,7 @@ import dataclasses
 
 import keras
 
+from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
@@ -78,7 +79,7 @@ def things_of(model: keras.Model) -> list:
     """All that keeps records for a model: itself, its layers, weights, and optimizer's state."""
     optimizer = getattr(model, "optimizer", None)
     of_optimizer = [] if optimizer is None else [optimizer, *optimizer.variables]
-    return [*model._flatten_layers(), *model.weights, *of_optimizer]
+    return [*layers_of(model), *model.weights, *of_optimizer]
 
 
 def look(model: keras.Model) -> None:

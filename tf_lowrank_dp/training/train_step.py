@@ -30,7 +30,7 @@ def train_step(model: keras.Model, batch: dict) -> dict:
     presence = unpack_batch(batch)[-1]
     rest = {key: value for key, value in batch.items() if key != PRESENCE}
     jit_compile = bool(model.jit_compile) and not model.run_eagerly
-    gradients = run.engine(
+    gradients = run.engine.private_gradients(
         run.loss,
         rest,
         presence,

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import Sampling
-from tf_lowrank_dp.per_example.backward import RECORDED
+from tf_lowrank_dp.gradient_methods.methods import RECORDED
 from tf_lowrank_dp.sampling import PoissonSampler
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.distribution import refuse_distribution
@@ -105,7 +105,7 @@ class PrivateTrainer:
         presence = batch.pop("presence")
         self._probe(forward, batch)
         if not tf.executing_eagerly():
-            return self._run.engine(forward, batch, presence)
+            return self._run.engine.private_gradients(forward, batch, presence)
         return self._traced(forward)(batch, presence)
 
     def _traced(self, forward: Callable) -> Callable:
@@ -115,7 +115,7 @@ class PrivateTrainer:
 
             @tf.function(autograph=False, reduce_retracing=True)
             def release(batch, presence):
-                return engine(forward, batch, presence)
+                return engine.private_gradients(forward, batch, presence)
 
             self._graph = forward, release
         return self._graph[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 
+from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.training.data import is_task
 from tf_lowrank_dp.training.distribution import refuse_distribution
@@ -27,7 +28,7 @@ def validate_model(model: keras.Model) -> None:
     outside = {id(layer) for layer in _preprocessing_layers(model)}
     unbuilt = [
         layer.name
-        for layer in model._flatten_layers()
+        for layer in layers_of(model)
         if not layer.built and id(layer) not in outside and not isinstance(layer, _TABLES)
     ]
     if unbuilt:
@@ -40,7 +41,7 @@ def validate_model(model: keras.Model) -> None:
             f"Expected something to train. Received: '{model.name}' without trainable variables. "
             "Set trainable = True on the layers to train."
         )
-    for layer in model._flatten_layers():
+    for layer in layers_of(model):
         _validate_layer(layer)
 
 
@@ -63,7 +64,7 @@ def _preprocessing_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """The layers that a KerasHub task applies to its data before the model sees them."""
     preprocessor = getattr(model, "preprocessor", None)
     if is_task(model) and isinstance(preprocessor, keras.layers.Layer):
-        return list(preprocessor._flatten_layers())
+        return layers_of(preprocessor)
     return []
 
 

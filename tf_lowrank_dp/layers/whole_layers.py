@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 
-_UNITS: set[type] = set()
+_WHOLE: set[type] = set()
 
 
 def register_fallback(layer_class: type) -> type:
@@ -13,13 +13,13 @@ def register_fallback(layer_class: type) -> type:
     For layers that call their children inside a loop or branch, where they cannot be captured one
     by one (recurrent layers, `TimeDistributed`).  Returns the class: usable as a decorator.
     """
-    _UNITS.add(layer_class)
+    _WHOLE.add(layer_class)
     return layer_class
 
 
-def is_unit(layer: keras.layers.Layer) -> bool:
+def is_whole(layer: keras.layers.Layer) -> bool:
     """Whether the fallback treats the layer and its children as one."""
-    return isinstance(layer, tuple(_UNITS))
+    return isinstance(layer, tuple(_WHOLE))
 
 
 for _layer_class in (keras.layers.RNN, keras.layers.TimeDistributed):

@@ -8,11 +8,11 @@ import string
 
 import tensorflow as tf
 
+from tf_lowrank_dp.per_example.activations import with_examples_of
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import MatrixView
-from tf_lowrank_dp.per_example.positions import with_examples_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,48 +1,19 @@
-"""Four ways to the same per-example gradients: the `gradient_method` of an optimizer.
-
-| method | backward passes | holds |
-|---|---|---|
-| bookkeeping | one | captured inputs and output gradients of every layer |
-| reweight | two (Lee & Kifer 2020, ReweightGP) | output gradients of one layer at a time |
-| vectorized | one, `tf.vectorized_map` over examples (multiLoss) | all per-example gradients |
-| loop | one an example (nxBP) | all per-example gradients |
-
-All take the same `forward` function and return the same `Backward`.  "auto" is bookkeeping.
-"""
+"""Gradient methods that record what layers compute: bookkeeping and reweight."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp.gradient_methods.backward import Backward, Forward
 from tf_lowrank_dp.layers.coverage import check_connected, check_coverage
 from tf_lowrank_dp.layers.recorder import Recorder
 from tf_lowrank_dp.layers.registry import capturing
 from tf_lowrank_dp.per_example.combined import combine
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
-from tf_lowrank_dp.per_example.materialized import Materialized
-from tf_lowrank_dp.per_example.vectorized_map import compiled_vectorized_map
 from tf_lowrank_dp.tracing.random_ops import seeds_kept
-
-Forward = Callable[[object], tuple[tf.Tensor, object]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Backward:
-    """What a backward pass gives.
-
-    Attributes:
-        losses: float32 `(b,)`.
-        outputs: whatever else `forward` returned.
-        gradients: one `PerExampleGradient` for each trainable variable, in the model's order.
-    """
-
-    losses: tf.Tensor
-    outputs: object
-    gradients: list[PerExampleGradient]
 
 
 def bookkeeping(model: keras.Model, forward: Forward, batch) -> Backward:
@@ -88,36 +59,6 @@ def reweight(model: keras.Model, forward: Forward, batch) -> Backward:
         for index, norm in enumerate(norms)
     ]
     return Backward(losses, outputs, gradients)
-
-
-def vectorized(model: keras.Model, forward: Forward, batch) -> Backward:
-    """`tf.vectorized_map` of a batch-of-one gradient over the examples."""
-    return _one_by_one(model, forward, batch, compiled_vectorized_map)
-
-
-def loop(model: keras.Model, forward: Forward, batch) -> Backward:
-    """A batch-of-one gradient for each example in turn: the slow reference."""
-
-    def map_in_turn(function, elements):
-        first = tf.nest.map_structure(tf.zeros_like, tf.nest.map_structure(_first, elements))
-        trace = tf.function(function, autograph=False).get_concrete_function(first)
-        signature = tf.nest.map_structure(
-            lambda t: tf.TensorSpec(t.shape, t.dtype), trace.structured_outputs
-        )
-        return tf.map_fn(function, elements, fn_output_signature=signature)
-
-    return _one_by_one(model, forward, batch, map_in_turn)
-
-
-# Those that record layers, whose outputs must have the example axis first.
-RECORDED = ("auto", "bookkeeping", "reweight")
-METHODS: dict[str, Callable[..., Backward]] = {
-    "auto": bookkeeping,
-    "bookkeeping": bookkeeping,
-    "reweight": reweight,
-    "vectorized": vectorized,
-    "loop": loop,
-}
 
 
 class _Reweighted(PerExampleGradient):
@@ -184,29 +125,3 @@ def _collected(model, sites, output_gradients) -> list[PerExampleGradient]:
         for variable, build in site.builders:
             found[id(variable)].append(build(*gradients))
     return [combine(found[id(v)]) for v in model.trainable_variables]
-
-
-def _one_by_one(model, forward, batch, mapper) -> Backward:
-    """Per-example gradients from batches of one."""
-    variables = model.trainable_variables
-    values = [tf.convert_to_tensor(v) for v in variables]
-
-    def one_example(example):
-        example = tf.nest.map_structure(lambda leaf: leaf[None], example)
-        mapping = list(zip(variables, values, strict=True))
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(values)
-            with keras.StatelessScope(state_mapping=mapping, collect_losses=True):
-                losses, outputs = forward(example)
-            loss = tf.cast(losses, tf.float32)[0]
-        gradients = tape.gradient(loss, values, unconnected_gradients="zero")
-        gradients = [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in gradients]
-        outputs = tf.nest.map_structure(lambda leaf: leaf[0], outputs)
-        return loss, outputs, gradients
-
-    losses, outputs, gradients = mapper(one_example, batch)
-    return Backward(losses, outputs, [Materialized(gradient) for gradient in gradients])
-
-
-def _first(leaf):
-    return tf.zeros(leaf.shape[1:], leaf.dtype) if leaf.shape[1:].is_fully_defined() else leaf[0]

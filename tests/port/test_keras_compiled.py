@@ -1,0 +1,163 @@
+"""Contracts of the port to what `compile` leaves in a model, on the Keras that is installed."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_lowrank_dp._keras.compiled import (
+    by_output,
+    called_by_fit,
+    compiled_loss,
+    compiled_metrics,
+    epoch_files,
+    loss_tracker,
+    losses_and_weights,
+    metrics_by_output,
+    observe_losses,
+    record_optimizer,
+    takes_training,
+    with_losses,
+)
+
+
+def two_outputs(**arguments):
+    x = keras.Input((2,))
+    outputs = {name: keras.layers.Dense(1, name=name)(x) for name in ("a", "b")}
+    model = keras.Model(x, outputs)
+    model.compile(
+        "sgd",
+        loss={"a": "mse", "b": "mae"},
+        loss_weights={"a": 2.0, "b": 3.0},
+        metrics={"b": ["mae"]},
+        weighted_metrics={"a": ["mse"]},
+        **arguments,
+    )
+    return model
+
+
+ZEROS = {name: tf.zeros([2, 1]) for name in ("a", "b")}
+ONES = {name: tf.fill([2, 1], value) for name, value in (("a", 1.0), ("b", 5.0))}
+
+
+class Observer:
+    variables = ()
+
+    def update_state(self, value, sample_weight=None):
+        self.value = float(value)
+
+
+class WithTraining(keras.Model):
+    def call(self, x, training=False):
+        return x
+
+
+class WithoutTraining(keras.Model):
+    def call(self, x):
+        return x
+
+
+def test_takes_training_tells_whether_call_has_the_argument():
+    assert takes_training(WithTraining()) and not takes_training(WithoutTraining())
+    assert takes_training(keras.Sequential([keras.Input((1,)), keras.layers.Dropout(0.5)]))
+
+
+def test_compiled_loss_is_the_weighted_sum_and_another_object_after_compile():
+    model = two_outputs()
+    loss = compiled_loss(model)
+    assert compiled_loss(model) is loss
+    assert float(loss(ZEROS, ONES)) == 2.0 * 1.0 + 3.0 * 5.0
+    model.compile("sgd", "mse")
+    assert compiled_loss(model) is not loss
+
+
+def test_a_model_without_losses_or_metrics_has_none():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd")
+    assert compiled_loss(model) is None and compiled_metrics(model) is None
+
+
+def test_losses_and_weights_are_what_compile_was_given():
+    given = {"a": "mse", "b": "mae"}, {"a": 2.0, "b": 3.0}
+    assert losses_and_weights(compiled_loss(two_outputs())) == given
+
+
+def test_with_losses_keeps_the_weights_and_leaves_the_original():
+    model = two_outputs()
+    compiled_loss(model)(ZEROS, ONES)
+    other = with_losses(compiled_loss(model), {"a": "mae", "b": "mse"})
+    assert not other.built
+    assert float(other(ZEROS, ONES)) == 2.0 * 1.0 + 3.0 * 25.0
+    assert float(compiled_loss(model)(ZEROS, ONES)) == 17.0
+
+
+def test_observers_see_the_unweighted_loss_of_each_output():
+    loss = compiled_loss(two_outputs())
+    loss(ZEROS, ONES)
+    observers = observe_losses(loss, Observer)
+    loss(ZEROS, ONES)
+    assert [observer.value for observer in observers] == [1.0, 5.0]
+
+
+def test_the_loss_tracker_is_the_metric_that_fit_reports_as_loss():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    loss_tracker(model).update_state([1.0, 5.0])
+    assert float(model.get_metrics_result()["loss"]) == 3.0
+
+
+def test_metrics_are_found_by_output_with_their_targets():
+    model = two_outputs()
+    metrics = compiled_metrics(model)
+    metrics.build(ZEROS, ONES)
+    assert [values[0, 0].numpy() for values in by_output(metrics, ONES)] == [1.0, 5.0]
+    plain, weighted = metrics_by_output(metrics)
+    for metric, (y, y_pred) in zip(plain, 2 * [(ZEROS["b"], ONES["b"])], strict=True):
+        if metric:
+            metric.update_state(y, y_pred)
+    assert [bool(metric) for metric in plain] == [False, True]
+    assert [bool(metric) for metric in weighted] == [True, False]
+    assert float(metrics.result()["b_mae"]) == 5.0
+
+
+def test_called_by_fit_is_true_where_fit_validates_only():
+    class Noting(keras.Sequential):
+        def evaluate(self, *args, **kwargs):
+            found.append(called_by_fit(kwargs))
+            return super().evaluate(*args, **kwargs)
+
+    found = []
+    model = Noting([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    data = np.zeros([2, 1]), np.zeros([2, 1])
+    model.fit(*data, validation_data=data, verbose=0)
+    model.evaluate(*data, verbose=0)
+    assert found == [True, False]
+
+
+def test_record_optimizer_changes_what_is_saved():
+    model = two_outputs()
+    record_optimizer(model, keras.optimizers.Adam(0.25))
+    saved = model.get_compile_config()["optimizer"]
+    assert saved["class_name"] == "Adam" and saved["config"]["learning_rate"] == 0.25
+
+
+def test_epoch_files_hold_the_number_of_epochs(tmp_path):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    backup = keras.callbacks.BackupAndRestore(tmp_path, delete_checkpoint=False)
+    model.fit(np.zeros([2, 1]), np.zeros([2, 1]), epochs=2, verbose=0, callbacks=[backup])
+    current, before = epoch_files(backup)
+    with open(current) as file:
+        assert json.load(file)["epoch"] == 2
+    assert before != current and before.startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize("function", [compiled_loss, loss_tracker, takes_training])
+def test_a_missing_name_is_an_error_that_names_the_function_and_the_version(function):
+    with pytest.raises(RuntimeError) as error:
+        function(object())
+    assert f"_keras.compiled.{function.__name__}" in str(error.value)
+    assert f"Received: Keras {keras.__version__}" in str(error.value)

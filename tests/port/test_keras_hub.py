@@ -1,0 +1,55 @@
+"""Contracts of the port to KerasHub, on the KerasHub that is installed."""
+
+import importlib
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_lowrank_dp._keras import class_names
+from tf_lowrank_dp._keras.keras_hub import (
+    before_projection,
+    distance_buckets,
+    projection_bias,
+    projection_kernel,
+)
+
+NAMES = [
+    name
+    for key, value in vars(class_names).items()
+    if key.isupper() and not key.startswith("_")
+    for name in ([value] if isinstance(value, str) else value)
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_class_name_is_that_of_a_layer(name):
+    module, _, attribute = name.rpartition(".")
+    found = getattr(importlib.import_module(module), attribute)
+    assert issubclass(found, keras.layers.Layer)
+    assert f"{found.__module__}.{found.__qualname__}" == name
+
+
+def test_the_parts_of_a_masked_lm_head_make_up_its_output():
+    head = keras_hub.layers.MaskedLMHead(7, intermediate_activation="tanh")
+    x, positions = tf.random.stateless_normal([2, 4, 3], [1, 2]), tf.constant([[0, 2], [3, 1]])
+    expected = head(x, mask_positions=positions)
+    projection_bias(head).assign(np.arange(7.0))
+    expected = head(x, mask_positions=positions)
+    tokens = tf.gather(x, positions, batch_dims=1)
+    found = before_projection(head, tokens) @ projection_kernel(head) + projection_bias(head)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_distance_buckets_index_the_bias_that_the_layer_adds():
+    module, _, attribute = class_names.T5_ATTENTION.rpartition(".")
+    layer = getattr(importlib.import_module(module), attribute)(
+        False, 8, 2, 2, 0.0, use_relative_attention_bias=True
+    )
+    layer.build((None, 3, 8))
+    buckets = distance_buckets(layer, tf.range(9)[None, :] - tf.range(5)[:, None])
+    expected = tf.gather(layer.relative_attention_bias, buckets)  # (query, key, heads)
+    found = layer.compute_bias(5, 9)[0]
+    np.testing.assert_allclose(tf.transpose(expected, [2, 0, 1]), found)

@@ -1,0 +1,82 @@
+"""Contracts of the port to what holds while a layer is called, on the Keras that is installed."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+from tf_lowrank_dp._keras.scopes import (
+    attach_mask,
+    autocast,
+    autocast_dtype,
+    created_variables,
+    in_stateless_scope,
+    is_refused_variable,
+    mask_of,
+)
+
+
+class Reading(keras.layers.Layer):
+    """Notes in which dtypes its weight is read."""
+
+    def build(self, input_shape):
+        self.w = self.add_weight(shape=(1,), name="w")
+
+    def call(self, x):
+        self.scope = autocast_dtype()
+        self.inside = tf.convert_to_tensor(self.w).dtype
+        with autocast(None):
+            self.own = tf.convert_to_tensor(self.w).dtype
+            self.none = autocast_dtype()
+        with autocast("float16"):
+            self.half = tf.convert_to_tensor(self.w).dtype
+        return x
+
+
+def test_autocast_decides_the_dtype_of_weights_and_autocast_dtype_tells_it():
+    layer = Reading(dtype="mixed_bfloat16")
+    layer(tf.ones([1, 1]))
+    assert layer.scope == "bfloat16" and layer.inside == tf.bfloat16
+    assert layer.own == tf.float32 and layer.none is None
+    assert layer.half == tf.float16
+    assert autocast_dtype() is None
+
+
+def test_mask_of_is_the_mask_that_a_layer_computed():
+    ids = tf.constant([[1, 0]])
+    outputs = keras.layers.Embedding(3, 2, mask_zero=True)(ids)
+    assert mask_of(outputs).numpy().tolist() == [[True, False]]
+    assert mask_of(tf.ones([1])) is None
+
+
+def test_an_attached_mask_reaches_the_next_layer_and_a_loss():
+    x = tf.constant([[[1.0], [2.0], [4.0]]])
+    attach_mask(x, tf.constant([[True, False, True]]))
+    assert keras.layers.GlobalAveragePooling1D()(x).numpy().tolist() == [[2.5]]
+    loss = keras.losses.MeanSquaredError()(tf.zeros([1, 3, 1]), x)
+    assert float(loss) == pytest.approx((1.0 + 16.0) / 2)
+
+
+def test_created_variables_are_those_of_the_scope():
+    assert created_variables() == []
+    with keras.StatelessScope(initialize_variables=False):
+        variable = keras.Variable(lambda shape, dtype: tf.zeros(shape, dtype), shape=(2,))
+        assert [id(v) for v in created_variables()] == [id(variable)]
+    with keras.StatelessScope():
+        pass
+    assert created_variables() == []
+
+
+def test_is_refused_variable_tells_the_error_of_a_variable_in_a_scope_from_others():
+    with pytest.raises(ValueError) as error, keras.StatelessScope():
+        keras.Variable([1.0])
+    assert is_refused_variable(error.value)
+    with pytest.raises(ValueError) as other:
+        keras.layers.Dense(-1)
+    assert not is_refused_variable(other.value)
+
+
+def test_a_stateless_scope_is_noticed_while_it_is_open():
+    assert not in_stateless_scope()
+    with keras.StatelessScope():
+        assert in_stateless_scope()
+    assert not in_stateless_scope()

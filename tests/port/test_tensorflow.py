@@ -1,0 +1,63 @@
+"""Contracts of the port to TensorFlow, on the TensorFlow that is installed."""
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp._tensorflow import (
+    graph_of_function,
+    next_name_number,
+    operations_seen_by,
+    strategies_of,
+)
+
+
+def test_a_callback_replaces_the_outputs_of_operations_in_its_context_only():
+    def seven_for_cosines(op_type, inputs, attributes, outputs, op_name=None, graph=None):
+        return [tf.fill(tf.shape(inputs[0]), 7.0)] if op_type == "Cos" else outputs
+
+    @tf.function(autograph=False)
+    def step(x):
+        with operations_seen_by(seven_for_cosines):
+            inside = tf.map_fn(tf.cos, x)  # in a loop as well
+        return inside, tf.cos(x)
+
+    inside, outside = step(tf.zeros([2]))
+    assert inside.numpy().tolist() == [7.0, 7.0] and outside.numpy().tolist() == [1.0, 1.0]
+
+
+def test_functions_traced_before_have_smaller_numbers_in_their_names():
+    def traced():
+        inner = tf.function(lambda: tf.constant(1.0), autograph=False)
+        name = inner.get_concrete_function().function_def.signature.name
+        return int(name.rpartition("_")[2])
+
+    before = traced()
+    number = next_name_number()
+    assert before < number <= traced()
+
+
+def test_strategies_of_models_optimizers_and_variables_are_those_of_the_scope():
+    def parts():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        return model, keras.optimizers.SGD(), model.variables[0].value
+
+    default = tf.distribute.get_strategy()
+    assert all(set(strategies_of(part)) <= {default} for part in parts())
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        made = parts()
+    assert all(strategies_of(part) == [strategy] for part in made)
+    assert strategies_of(object()) == []
+
+
+def test_the_graph_of_a_function_in_a_library_has_its_operations_and_shapes():
+    inner = tf.function(lambda x: tf.reduce_sum(x, 1))
+    outer = tf.function(lambda x: inner(x)).get_concrete_function(tf.TensorSpec([3, 2])).graph
+    [definition] = [
+        f for f in outer.as_graph_def().library.function
+        if any(node.op == "Sum" for node in f.node_def)
+    ][:1]
+    with outer.as_default():
+        graph = graph_of_function(definition, [tf.TensorShape([3, 2])])
+    assert [len(graph.inputs), graph.inputs[0].shape, graph.outputs[0].shape] == [1, [3, 2], [3]]
+    assert "Sum" in {op.type for op in graph.get_operations()}

@@ -1,0 +1,107 @@
+"""What `compile` and callbacks leave in a model and in themselves: losses, metrics, file names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import keras
+
+from tf_lowrank_dp._keras.missing import uses_private_names
+
+
+@uses_private_names
+def takes_training(model: keras.Model) -> bool:
+    """Whether the model's `call` has an argument `training`."""
+    return model._call_has_training_arg
+
+
+@uses_private_names
+def compiled_loss(model: keras.Model):
+    """The compiled losses of a model as one function `(y_true, y_pred, sample_weight)`, or None.
+
+    Another object each time the model is compiled.
+    """
+    return model._compile_loss
+
+
+@uses_private_names
+def losses_and_weights(compiled) -> tuple[object, object]:
+    """The `loss` and the `loss_weights` given to `compile`, of a `compiled_loss`."""
+    return compiled._user_loss, compiled._user_loss_weights
+
+
+@uses_private_names
+def with_losses(compiled, losses):
+    """A `compiled_loss` with the same weights and names of outputs, not yet built.
+
+    Args:
+        compiled: a `compiled_loss`.
+        losses: nested as the first of `losses_and_weights`.
+    """
+    return type(compiled)(losses, compiled._user_loss_weights, output_names=compiled.output_names)
+
+
+@uses_private_names
+def observe_losses(compiled, observer: Callable[[], object]) -> list:
+    """Has the value of each single loss given to an observer, in place of the metric of this loss.
+
+    Args:
+        compiled: a built `compiled_loss`.
+        observer: makes an object with `update_state(value, sample_weight=None)` and `variables`.
+
+    Returns:
+        The observers, one for each loss.
+    """
+    observers = [observer() for _ in compiled._flat_losses]
+    compiled._metrics[:] = observers
+    return observers
+
+
+@uses_private_names
+def loss_tracker(model: keras.Model) -> keras.metrics.Mean:
+    """The metric "loss" of a compiled model."""
+    return model._loss_tracker
+
+
+@uses_private_names
+def compiled_metrics(model: keras.Model):
+    """The metrics given to `compile` as one metric of all outputs, or None."""
+    return model._compile_metrics
+
+
+@uses_private_names
+def by_output(compiled, values) -> list:
+    """Targets, predictions or weights as a list in the order of the outputs.
+
+    Args:
+        compiled: built `compiled_metrics`.
+        values: nested as the model's outputs.
+    """
+    return compiled._flatten_y(values)
+
+
+@uses_private_names
+def metrics_by_output(compiled) -> tuple[list, list]:
+    """The `metrics` and the `weighted_metrics` of each output, None where an output has none.
+
+    Args:
+        compiled: built `compiled_metrics`.
+    """
+    return compiled._flat_metrics, compiled._flat_weighted_metrics
+
+
+def called_by_fit(arguments: dict) -> bool:
+    """Whether these keyword arguments of `evaluate` are those with which `fit` validates."""
+    return bool(arguments.get("_use_cached_eval_dataset"))
+
+
+@uses_private_names
+def record_optimizer(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
+    """Has a compiled model saved as one that was compiled with this optimizer."""
+    model._compile_config.config["optimizer"] = optimizer
+
+
+@uses_private_names
+def epoch_files(callback: keras.callbacks.BackupAndRestore) -> tuple[str, str]:
+    """The paths at which a backup keeps its number of epochs, and the number before that."""
+    return callback._training_metadata_path, callback._prev_training_metadata_path

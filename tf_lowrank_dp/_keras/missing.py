@@ -1,0 +1,31 @@
+"""The error of a function of the port whose private names are not there."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import keras
+
+
+def uses_private_names(function: Callable) -> Callable:
+    """Decorator: names the function and the version of Keras where a private name is missing.
+
+    The function does nothing but look up private names and call what they hold.
+
+    Raises:
+        RuntimeError: a name is missing, or is something else than it was.
+    """
+
+    @functools.wraps(function)
+    def checked(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except (AttributeError, ImportError) as error:
+            raise RuntimeError(
+                f"Expected the interior of Keras that {function.__module__}.{function.__name__} "
+                f"was written for. Received: Keras {keras.__version__}, where {error}. Install "
+                "Keras 3.15, or a version of tf_lowrank_dp that knows yours."
+            ) from error
+
+    return checked

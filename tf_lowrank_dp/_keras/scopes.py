@@ -1,0 +1,58 @@
+"""What holds while a layer is called: casts of weights, masks, variables that it creates."""
+
+from __future__ import annotations
+
+import contextlib
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp._keras.missing import uses_private_names
+
+_REFUSED = "variable while in a stateless scope"
+
+
+@uses_private_names
+def autocast(dtype: str | None) -> contextlib.AbstractContextManager:
+    """Context in which float variables are read in this dtype; None: in their own."""
+    from keras.src.backend.common.variables import AutocastScope
+
+    return AutocastScope(dtype)
+
+
+@uses_private_names
+def autocast_dtype() -> str | None:
+    """The dtype in which float variables are read here; None: in their own."""
+    from keras.src.backend.common.variables import get_autocast_scope
+
+    return getattr(get_autocast_scope(), "dtype", None)  # there may be no scope
+
+
+def mask_of(tensor: tf.Tensor) -> tf.Tensor | None:
+    """The mask that layers have attached to a tensor, if any."""
+    return getattr(tensor, "_keras_mask", None)
+
+
+def attach_mask(tensor: tf.Tensor, mask: tf.Tensor) -> None:
+    """Has the layers that get this tensor use the mask."""
+    tensor._keras_mask = mask
+
+
+@uses_private_names
+def created_variables() -> list[keras.Variable]:
+    """The variables that wait for a `StatelessScope(initialize_variables=False)` to end."""
+    from keras.src.backend.common.global_state import get_global_attribute
+
+    return list(get_global_attribute("uninitialized_variables", []))
+
+
+def in_stateless_scope() -> bool:
+    """Whether a `keras.StatelessScope` is open, which keeps assignments back."""
+    from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+    return in_stateless_scope()
+
+
+def is_refused_variable(error: ValueError) -> bool:
+    """Whether Keras raised an error because a `StatelessScope` creates a variable with a value."""
+    return _REFUSED in str(error)

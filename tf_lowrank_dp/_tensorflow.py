@@ -1,0 +1,58 @@
+"""The port to TensorFlow: every private name of TensorFlow that this package uses.
+
+As `_keras/`: nothing private is looked up before a function is called, and `tests/port/` says of
+each function what it must do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+import tensorflow as tf
+
+
+@contextlib.contextmanager
+def operations_seen_by(callback: Callable) -> Iterator[None]:
+    """Context in which a callback sees, and may replace, the outputs of each operation traced.
+
+    Args:
+        callback: takes `op_type, inputs, attributes, outputs, op_name, graph` and returns the
+            outputs to go on with.
+    """
+    from tensorflow.python.framework import op_callbacks
+
+    op_callbacks.add_op_callback(callback)
+    try:
+        yield
+    finally:
+        op_callbacks.remove_op_callback(callback)
+
+
+def next_name_number() -> int:
+    """A number above those in the names of all functions that were traced before."""
+    from tensorflow.python.framework import ops
+
+    return ops.uid()
+
+
+def graph_of_function(definition, input_shapes: Sequence[tf.TensorShape]) -> tf.Graph:
+    """The graph of a function in a graph's library.
+
+    Args:
+        definition: a `FunctionDef`.
+        input_shapes: of its inputs, as where it is called.
+    """
+    from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
+
+    return function_def_to_graph(definition, input_shapes=list(input_shapes))
+
+
+def strategies_of(part: object) -> list[tf.distribute.Strategy]:
+    """The strategies in whose scope a model, an optimizer or a variable's value was made.
+
+    None or TensorFlow's default strategy for what was made in no scope.
+    """
+    names = ("_distribute_strategy", "_distribution_strategy")
+    found = [getattr(part, name, None) for name in names]
+    return [strategy for strategy in found if strategy is not None]

@@ -1,0 +1,28 @@
+"""What every gradient method takes and gives."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+
+Forward = Callable[[object], tuple[tf.Tensor, object]]
+"""Takes a batch and returns the losses `(b,)` and anything else."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Backward:
+    """What a backward pass gives.
+
+    Attributes:
+        losses: float32 `(b,)`.
+        outputs: whatever else `forward` returned.
+        gradients: one `PerExampleGradient` for each trainable variable, in the model's order.
+    """
+
+    losses: tf.Tensor
+    outputs: object
+    gradients: list[PerExampleGradient]
