@@ -67,6 +67,10 @@ ROWS = {
         tf.constant(True), lambda: x + 1.0, lambda: x * 2.0
     ),
     "function": lambda x: tf.function(lambda z: tf.nn.relu(z) @ KERNEL)(x),
+    "several at once": lambda x: tf.identity_n([x[:, 0], tf.transpose(x, [1, 2, 0])])[1],
+    "custom gradient": lambda x: tf.custom_gradient(
+        lambda a, b: (a + b[:, 0], lambda d: (d, d))
+    )(x[:, 0], x),
     "layer normalisation": lambda x: (x - ops.mean(x, -1, keepdims=True))
     / ops.std(x, -1, keepdims=True),
 }
@@ -96,6 +100,8 @@ JOINED = {
         tf.reduce_mean(x) > 1e6, lambda: x * 2.0, lambda: x
     ),
     "in a function": lambda x: tf.function(lambda z: z - tf.reduce_mean(z, 0))(x),
+    "counts of the batch": lambda x: x[:, 0, :1]
+    * tf.cast(tf.math.bincount(tf.cast(tf.abs(x[:, 0, 0]), tf.int32)), tf.float32)[0],
     "in a loop": lambda x: tf.while_loop(
         lambda i, h: i < 3, lambda i, h: (i + 1, h - tf.reduce_mean(h, 0)), (0, x)
     )[1],
@@ -107,6 +113,9 @@ JOINED = {
 
 # Right or wrong, the walk does not claim to know.
 UNKNOWN = {
+    "counts of each example": lambda x: tf.math.bincount(
+        tf.cast(tf.abs(x[:, :, 0]), tf.int32) % 5, maxlength=5, axis=-1
+    ),
     "numbers of the rows": lambda x: x * tf.range(float(SIZE))[:, None, None],
     "segments": lambda x: tf.math.unsorted_segment_sum(x, tf.range(SIZE) // 2, SIZE),
     "own row by number": lambda x: tf.gather_nd(x, tf.stack([tf.range(SIZE)] * 1, 1)),

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from tf_lowrank_dp.tracing import axis_layout
 from tf_lowrank_dp.tracing.axis_layout import Rule
-from tf_lowrank_dp.tracing.example_axis import Label, Operation, Public, Rows, Unknown, worst
+from tf_lowrank_dp.tracing.example_axis import (
+    Joined,
+    Label,
+    Operation,
+    Public,
+    Rows,
+    Unknown,
+    worst,
+)
 
 
 def elementwise(o: Operation) -> Label:
@@ -166,9 +174,13 @@ def apply(rule: Rule, o: Operation) -> Label:
     A length or position that depends on the examples, such as the largest id, is not followed.
     """
     lengths = _LENGTHS.get(o.op.type, ())
-    if any(not isinstance(o.labels[index], Public) for index in lengths):
-        return worst([label for n, label in enumerate(o.labels) if n not in lengths]) or o.unknown
-    return worst(o.labels) or rule(o)
+    if all(isinstance(o.labels[index], Public) for index in lengths):
+        return worst(o.labels) or rule(o)
+    labels = tuple(Public() if n in lengths else label for n, label in enumerate(o.labels))
+    if all(isinstance(label, Public) for label in labels):
+        return o.unknown
+    found = apply(rule, Operation(o.op, labels, o.size))
+    return found if isinstance(found, Joined) else o.unknown
 
 
 # Inputs that say how long a result is, or which part of an input it is.
@@ -185,7 +197,7 @@ _LENGTHS = {
 ELEMENTWISE = """
 Abs Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh BitwiseAnd BitwiseOr BitwiseXor Cast
 Ceil CheckNumerics ClipByValue Cos Cosh Digamma Div DivNoNan Elu EluGrad Equal Erf Erfc Erfinv
-Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual Identity IdentityN Inv InvGrad Invert
+Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual Identity Inv InvGrad Invert
 IsFinite IsInf IsNan LeakyRelu LeakyReluGrad LeftShift Less LessEqual Lgamma Log Log1p
 LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul MulNoNan Neg NextAfter NotEqual OnesLike
 Pow PreventGradient RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad RightShift

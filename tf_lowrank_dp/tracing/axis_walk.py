@@ -78,6 +78,8 @@ class Walk:
             return self._looped(op, found)
         if op.type in _BRANCHES:
             return self._branched(op, found)
+        if op.type == "IdentityN":
+            return found
         if all(isinstance(label, Public) for label in found):
             return [self._public(op, found)] * count
         operation = Operation(op, tuple(found), self.size)

@@ -198,7 +198,17 @@ def _check_first_axes(model, forward, element_spec) -> None:
     spec = tf.nest.map_structure(
         lambda spec: tf.TensorSpec([_ROWS, *spec.shape[1:]], spec.dtype), element_spec
     )
-    tf.function(recorded, autograph=False).get_concrete_function(spec)
+    try:
+        tf.function(recorded, autograph=False).get_concrete_function(spec)
+    except UnsupportedModelError:
+        raise
+    except ValueError as error:
+        raise UnsupportedModelError(
+            "Expected layers whose outputs have the examples in their first axis. Received: "
+            f"'{model.name}', which cannot be traced with them recorded ({error}). If the model "
+            "joins examples with another axis, use gradient_method='vectorized', or register the "
+            "class of the surrounding layer with tf_lowrank_dp.layers.register_fallback."
+        ) from error
 
 
 def _check_state(model, changed) -> None:

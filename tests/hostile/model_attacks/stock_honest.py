@@ -276,7 +276,7 @@ STOCK_HONEST = [
     in_sequence("prelu", "PReLU with slopes by position", L.PReLU),
     honest("masked lstm", "an LSTM that skips its own padding", masked_recurrent, tokens),
     honest("shared branches", "one layer called three times", shared_branches),
-    in_tokens("hub position", "PositionEmbedding", lambda: H.PositionEmbedding(6)),
+    in_tokens("hub position", "PositionEmbedding", lambda: Residual(H.PositionEmbedding(6))),
     in_tokens("hub sine", "SinePositionEncoding", lambda: Residual(H.SinePositionEncoding())),
     in_tokens("hub rotary", "RotaryEmbedding", H.RotaryEmbedding),
     in_tokens("hub encoder", "TransformerEncoder", lambda: H.TransformerEncoder(8, 2)),

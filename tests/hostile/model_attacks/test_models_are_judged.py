@@ -8,35 +8,12 @@ import tf_lowrank_dp as tfdp
 from tests.hostile.model_attacks.suite import SUITE as CASES
 
 OPEN = (
-    "gradients of the strongest half",
-    "gradient times the rows",
-    "gradient clipped by a norm that is rarely reached",
-    "over the batch size beside dropout",
-    "over the root of the batch size beside noise",
-    "hardest half of the batch",
-    "more weight beside a rare class",
-    "penalty for the batch's largest error",
-    "batch norm behind a zero head",
-    "gate raised by a callback",
-    "division by the batch's largest record, far above its floor",
-    "log of counts, centred by the batch",
-    "clipped at the batch's mean plus four",
-    "centring of batches above eight",
-    "stock CutMix",
-    "rarely mixed",
-    "rate of dropout from the batch",
-    "antithetic noise",
-    "noise shared by neighbours",
-    "every second row",
-    "decay by position",
-    "sum in a branch for large batches",
-    "seed set from the data",
-    "borrowed kernel behind a zero head",
-    "divided by the norm of a kernel",
-    "gradient clipped by row",
-    "gradient over the row's norm",
+    "hostile seed 41 segment sum later step",  # segments are not known to the walk
+    "honest seed 18 scan tiny scale",  # XLA cannot compile the loop in the fallback
 )
-"""Names of cases with the wrong verdict today."""
+"""Kinds and names of cases with the wrong verdict today."""
+OUT_OF_SIGHT = ("numpy function", "python function")
+"""In the names of honest cases that are refused: nobody can look into Python functions."""
 MESSAGE = r"(?s)Expected.*Received.*\. [A-Z]"  # with a remedy behind it
 
 
@@ -48,14 +25,20 @@ HARMLESS = (
 """Hostile in plain Keras only: a private step draws its own numbers, whatever the seed."""
 
 
+def verdict_on(case):
+    if case.name in HARMLESS:
+        return "honest"
+    return "hostile" if any(name in case.name for name in OUT_OF_SIGHT) else case.kind
+
+
 def of_kind(kind):
     mended = pytest.mark.xfail(strict=True, reason="found by the suite, not yet mended")
     return pytest.mark.parametrize(
         "case",
         [
-            pytest.param(case, id=case.name, marks=[mended] if case.name in OPEN else [])
+            pytest.param(case, id=case.name, marks=[mended] * (f"{case.kind} {case.name}" in OPEN))
             for case in CASES
-            if (case.kind if case.name not in HARMLESS else "honest") == kind
+            if verdict_on(case) == kind
         ],
     )
 
