@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.layers.dense import Dense
 from tf_lowrank_dp.training.probe import probe
 
 L, ops = keras.layers, keras.ops
@@ -83,7 +84,7 @@ class ChildOfAUnit(L.Layer):
         return self.dense(self.over_positions(x))
 
 
-class Twice(tfdp.layers.Dense):
+class Twice(Dense):
     """Records its own forward pass beside that of its class."""
 
     def call(self, x):
