@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import pytest
 
 import tf_lowrank_dp as tfdp
@@ -62,6 +63,15 @@ def test_each_name_of_the_kit_has_an_example(name):
 def test_captures_of_stock_layers_are_not_public():
     assert not hasattr(tfdp.layers, "Dense")
     assert not hasattr(tfdp.training, "start_run")
+
+
+def test_files_of_models_that_were_built_with_captures_load():
+    config = {"name": "old", "units": 3}
+    record = {"module": "tf_lowrank_dp.layers.dense", "class_name": "Dense", "config": config}
+    layer = keras.saving.deserialize_keras_object(
+        {**record, "registered_name": "tf_lowrank_dp>Dense"}
+    )
+    assert isinstance(layer, keras.layers.Dense) and layer.units == 3
 
 
 def public_names(path):
