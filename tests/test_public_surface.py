@@ -25,6 +25,7 @@ KIT = {name: getattr(tfdp.extend, name) for name in tfdp.extend.__all__}
 
 def test_the_public_modules_come_with_the_import():
     assert {module.__name__.rpartition(".")[2] for module in MODULES} == {
+        "algorithms",
         "auditing",
         "diagnostics",
         "extend",

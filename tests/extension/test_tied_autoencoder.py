@@ -61,6 +61,11 @@ def test_it_is_captured_and_its_kernel_is_a_matrix_to_the_low_rank_algorithms():
     assert summary.released == 1 * (8 + 5) + 5 + 8, summary
 
 
+def test_its_capture_takes_no_name_among_those_that_keras_loads():
+    names = keras.saving.get_custom_objects()
+    assert not [name for name in names if name.endswith("CapturedTiedAutoencoder")]
+
+
 def test_saving_and_loading_see_the_layer_of_its_author(tmp_path):
     model = tfdp.make_private(autoencoder())
     noise = {"l2_norm_clip": 1.0, "noise_multiplier": 1.0}

@@ -63,7 +63,10 @@ def register_capture(layer_class: type | str) -> Callable[[type], type]:
             _BY_NAME[layer_class] = capture
             return capture
         _CAPTURES[layer_class] = capture
-        return keras.saving.register_keras_serializable("tf_lowrank_dp")(capture)
+        # For files of models that were built with captures of this package; others are never saved.
+        if capture.__module__.startswith("tf_lowrank_dp."):
+            keras.saving.register_keras_serializable("tf_lowrank_dp")(capture)
+        return capture
 
     return decorate
 
