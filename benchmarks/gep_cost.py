@@ -55,6 +55,7 @@ class Case:
 def prepare(case: Case) -> Workload:
     """Builds the workload, private and bound to a sampler, with the optimizer of the case."""
     import tf_lowrank_dp as tfdp
+    from tf_lowrank_dp.training.run import start_run
 
     keras.utils.set_random_seed(0)
     workload = MODELS[case.model](num_examples=2 * case.batch)
@@ -74,7 +75,7 @@ def prepare(case: Case) -> Workload:
     tfdp.make_private(workload.model)
     workload.model.compile(optimizer=optimizer, loss=workload.loss, jit_compile=case.jit)
     sampler = tfdp.PoissonSampler(workload.x, workload.y, batch_size=case.batch, steps=1)
-    tfdp.training.start_run(workload.model, sampler.sampling, steps=1)
+    start_run(workload.model, sampler.sampling, steps=1)
     return workload
 
 

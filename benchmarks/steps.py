@@ -110,11 +110,12 @@ def _private_train_step(workload: Workload, spec: Spec) -> Callable[[Any], dict[
     The only place that uses more of the library than its optimizers.
     """
     import tf_lowrank_dp as tfdp
+    from tf_lowrank_dp.training.run import start_run
 
     tfdp.make_private(workload.model, microbatch_size=spec.microbatch_size)
     _compile(workload, spec)
     sampler = tfdp.PoissonSampler(workload.x, workload.y, batch_size=spec.batch, steps=1)
-    run = tfdp.training.start_run(workload.model, sampler.sampling, steps=1)
+    run = start_run(workload.model, sampler.sampling, steps=1)
     return step_of_run(workload.model, run)
 
 

@@ -1,6 +1,10 @@
 """Differentially private training for Keras 3 on TensorFlow.
 
 >>> import tf_lowrank_dp as tfdp
+
+Public is what stands in `__all__`, here and in the modules that are listed here:
+`tfdp.algorithms`, `tfdp.auditing`, `tfdp.diagnostics`, `tfdp.layers`, and `tfdp.extend` for layers
+and algorithms of your own.  Everything else may change without notice.
 """
 
 import keras
@@ -12,7 +16,7 @@ if keras.backend.backend() != "tensorflow":
         "KERAS_BACKEND=tensorflow before keras is imported."
     )
 
-from tf_lowrank_dp import layers
+from tf_lowrank_dp import algorithms, auditing, diagnostics, extend, layers
 from tf_lowrank_dp.accounting import calibrate_noise_multiplier
 from tf_lowrank_dp.diagnostics import check_gradients, explain
 from tf_lowrank_dp.errors import (
@@ -54,9 +58,13 @@ __all__ = [
     "RGPOptimizer",
     "SparseDPSGDOptimizer",
     "UnsupportedModelError",
+    "algorithms",
+    "auditing",
     "calibrate_noise_multiplier",
     "check_gradients",
+    "diagnostics",
     "explain",
+    "extend",
     "layers",
     "make_private",
     "make_standard",

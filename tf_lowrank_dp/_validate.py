@@ -25,14 +25,14 @@ _LEAST_CLIP = 1e-12
 
 
 def positive(*, remedy: str = "Pass a number above 0.", **named: Any) -> float:
-    """Returns the named value as a float above 0 and below infinity.
+    """The named value as a float above 0 and below infinity.
 
     Args:
         remedy: last sentence of the error message.
         **named: exactly one argument, by its name.
 
     Raises:
-        ValueError: The value is anything else.
+        ValueError: the value is anything else.
 
     Example:
 
@@ -46,14 +46,14 @@ def positive(*, remedy: str = "Pass a number above 0.", **named: Any) -> float:
 
 
 def non_negative(*, remedy: str = "Pass 0 or a number above it.", **named: Any) -> float:
-    """Returns the named value as a float of at least 0 and below infinity.
+    """The named value as a float of at least 0 and below infinity.
 
     Args:
         remedy: last sentence of the error message.
         **named: exactly one argument, by its name.
 
     Raises:
-        ValueError: The value is anything else.
+        ValueError: the value is anything else.
 
     Example:
 
@@ -69,14 +69,14 @@ def non_negative(*, remedy: str = "Pass 0 or a number above it.", **named: Any) 
 def positive_or_infinite(
     *, remedy: str = "Pass a number above 0, or `math.inf`.", **named: Any
 ) -> float:
-    """Returns the named value as a float above 0; infinity is allowed.
+    """The named value as a float above 0; infinity is allowed.
 
     Args:
         remedy: last sentence of the error message.
         **named: exactly one argument, by its name.
 
     Raises:
-        ValueError: The value is anything else.
+        ValueError: the value is anything else.
 
     Example:
 
@@ -90,10 +90,10 @@ def positive_or_infinite(
 
 
 def clip_norm(**named: Any) -> float:
-    """Returns the named value as `positive_or_infinite` does, if its square is no zero in float32.
+    """The named value as `positive_or_infinite` does, if its square is no zero in float32.
 
     Raises:
-        ValueError: The value is anything else.
+        ValueError: the value is anything else.
     """
     clip = positive_or_infinite(**named)
     [name] = named
@@ -108,14 +108,14 @@ def clip_norm(**named: Any) -> float:
 def probability(
     *, remedy: str = "Pass a probability above 0 and at most 1.", **named: Any
 ) -> float:
-    """Returns the named value as a float in (0, 1].
+    """The named value as a float in (0, 1].
 
     Args:
         remedy: last sentence of the error message.
         **named: exactly one argument, by its name.
 
     Raises:
-        ValueError: The value is anything else.
+        ValueError: the value is anything else.
 
     Example:
 
@@ -131,14 +131,14 @@ def probability(
 def below_one(
     *, remedy: str = "Pass a value well below 1 / number of examples, such as 1e-5.", **named: Any
 ) -> float:
-    """Returns the named value as a float in (0, 1), as a privacy parameter delta has to be.
+    """The named value as a float in (0, 1), as a privacy parameter delta has to be.
 
     Args:
         remedy: last sentence of the error message.
         **named: exactly one argument, by its name.
 
     Raises:
-        ValueError: The value is anything else.
+        ValueError: the value is anything else.
 
     Example:
 
@@ -152,14 +152,14 @@ def below_one(
 
 
 def fraction(*, remedy: str = "Pass a fraction such as 0.5.", **named: Any) -> float:
-    """Returns the named value as a float in [0, 1).
+    """The named value as a float in [0, 1).
 
     Args:
         remedy: last sentence of the error message.
         **named: exactly one argument, by its name.
 
     Raises:
-        ValueError: The value is anything else.
+        ValueError: the value is anything else.
 
     Example:
 
@@ -173,7 +173,7 @@ def fraction(*, remedy: str = "Pass a fraction such as 0.5.", **named: Any) -> f
 
 
 def integer_at_least(minimum: int, /, *, remedy: str = "", **named: Any) -> int:
-    """Returns the named value as an int of at least `minimum`.
+    """The named value as an int of at least `minimum`.
 
     Args:
         minimum: the least value allowed.
@@ -182,7 +182,7 @@ def integer_at_least(minimum: int, /, *, remedy: str = "", **named: Any) -> int:
             floats are not, even if they are whole.
 
     Raises:
-        ValueError: The value is anything else.
+        ValueError: the value is anything else.
 
     Example:
 
@@ -198,7 +198,7 @@ def integer_at_least(minimum: int, /, *, remedy: str = "", **named: Any) -> int:
 
 
 def one_of(choices: Sequence[str], /, *, remedy: str = "Pass one of them.", **named: Any) -> str:
-    """Returns the named value, which is one of `choices`.
+    """The named value, which is one of `choices`.
 
     Args:
         choices: the values allowed.
@@ -206,7 +206,7 @@ def one_of(choices: Sequence[str], /, *, remedy: str = "Pass one of them.", **na
         **named: exactly one argument, by its name.
 
     Raises:
-        ValueError: The value is anything else.
+        ValueError: the value is anything else.
 
     Example:
 
@@ -238,7 +238,7 @@ def epsilon_delta_or_noise_multiplier(
         The three values as floats, or None where none was given.
 
     Raises:
-        ValueError: Both or neither of `epsilon` and `noise_multiplier`, `epsilon` without `delta`,
+        ValueError: both or neither of `epsilon` and `noise_multiplier`, `epsilon` without `delta`,
             or a value out of its range.
 
     Example:
@@ -267,7 +267,7 @@ def epsilon_delta_or_noise_multiplier(
 
 
 def error(expected: str, remedy: str, /, **named: Any) -> ValueError:
-    """Returns a `ValueError` in the package's wording, for checks that are made nowhere else.
+    """A `ValueError` in the package's wording, for checks that are made nowhere else.
 
     Args:
         expected: what the argument was expected to be, such as "to be even".
@@ -284,7 +284,7 @@ def error(expected: str, remedy: str, /, **named: Any) -> ValueError:
 
 
 def _only(named: dict[str, Any]) -> tuple[str, Any]:
-    """Returns the one name and its value."""
+    """The one name and its value."""
     ((name, value),) = named.items()
     return name, value
 

@@ -3,18 +3,15 @@
 import dataclasses
 import inspect
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
-from tests.contracts.test_optimizers import NOISY, compiled, fit, make_data
+from tests.contracts.test_optimizers import NOISY, compiled, fit
 from tf_lowrank_dp import algorithms
 from tf_lowrank_dp.algorithms.algorithm import settings_of
 from tf_lowrank_dp.optimizers import DPOptimizer
-from tf_lowrank_dp.release.identity import IdentitySpace
-from tf_lowrank_dp.release.space import ReleaseSpace
 
 OPTIMIZERS = [
     tfdp.DPSGDOptimizer,
@@ -90,67 +87,6 @@ def test_algorithms_are_values(algorithm):
             setattr(algorithm, field.name, None)
 
 
-class SignedSpace(ReleaseSpace):
-    """Gradients with other signs; the lift takes them back."""
-
-    def __init__(self, parameters, groups, signs):
-        self._space, self._signs = IdentitySpace(parameters, groups), signs
-        self.shapes = self._space.shapes
-
-    def project(self, gradients, subspace):
-        return self._space.project(gradients, subspace)
-
-    def lift(self, released, subspace):
-        return [self._signs * tensor for tensor in self._space.lift(released, subspace)]
-
-
-@dataclasses.dataclass(frozen=True)
-class Signed(algorithms.Algorithm):
-    name = "signed"
-    offset: float = 0.0
-
-    def release_space(self, context):
-        if "sign" not in context.state:
-            [drawn] = context.normal([()])
-            context.state.keep("sign", np.sign(drawn + self.offset))
-        return SignedSpace(context.parameters, context.groups, context.state["sign"])
-
-
-@keras.saving.register_keras_serializable("tests")
-class SignedOptimizer(DPOptimizer):
-    def __init__(self, optimizer="sgd", *, offset=0.0, **privacy):
-        super().__init__(optimizer, Signed(offset), **privacy)
-
-
-@pytest.mark.parametrize("sign", [-1.0, 1.0])
-def test_an_algorithm_of_somebody_else_is_trained_saved_and_goes_on_with_its_state(sign, tmp_path):
-    model = compiled(SignedOptimizer("adam", offset=100.0 * sign, **NOISY))
-    fit(model)
-    assert "signed" in str(tfdp.privacy_statement(model))
-    assert model.optimizer.algorithm_state["sign"].numpy() == sign
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert type(loaded.optimizer) is SignedOptimizer and loaded.optimizer.offset == 100.0 * sign
-    assert loaded.optimizer.algorithm_state["sign"].numpy() == sign
-    loaded.optimizer.algorithm_state.keep("sign", np.float32(2.0))
-    fit(loaded)
-    assert loaded.optimizer.algorithm_state["sign"].numpy() == 2.0
-    assert loaded.optimizer.ledger.num_steps == 6
-
-
-def test_an_algorithm_needs_no_optimizer_class_to_be_trained():
-    """With a positive sign it is DP-SGD, bit for bit."""
-    free = {"l2_norm_clip": 0.5, "noise_multiplier": 1.0, "seed": 5}
-    models = [
-        compiled(DPOptimizer("sgd", Signed(100.0), **free)),
-        compiled(tfdp.DPSGDOptimizer("sgd", **free)),
-    ]
-    for model in models:
-        model.fit(*make_data(), batch_size=8, verbose=0)
-    for one, other in zip(*(model.trainable_variables for model in models), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_state_keeps_its_variables_and_is_restored_with_all_that_it_was():
     state = algorithms.AlgorithmState()
     state.keep("a", np.float32([1.0, 2.0]))
@@ -179,12 +115,12 @@ def test_state_is_saved_and_loaded_by_name():
 
 
 def test_another_algorithm_begins_a_new_run():
-    model = compiled(DPOptimizer("sgd", Signed(), **NOISY))
+    model = compiled(DPOptimizer("sgd", algorithms.RGP(rank=2), **NOISY))
     fit(model)
     fit(model)
     model.optimizer.algorithm = algorithms.DPSGD()
     fit(model)
-    assert [entry.mechanism for entry in model.optimizer.ledger.entries] == ["signed", "DP-SGD"]
+    assert [entry.mechanism for entry in model.optimizer.ledger.entries] == ["RGP", "DP-SGD"]
 
 
 def test_no_value_of_an_algorithm_takes_the_place_of_the_ledger():

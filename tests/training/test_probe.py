@@ -9,11 +9,12 @@ import pytest
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.layers.dense import Dense
 from tf_lowrank_dp.training.probe import probe
 
 L, ops = keras.layers, keras.ops
 LENGTH, WIDTH = 3, 4
-WRONG = "add up to the ordinary gradient|use gradient_method='vectorized'"
+REFUSAL = "add up to the ordinary gradient|use gradient_method='vectorized'"
 
 
 class Reversed(L.Layer):
@@ -83,7 +84,7 @@ class ChildOfAUnit(L.Layer):
         return self.dense(self.over_positions(x))
 
 
-class Twice(tfdp.layers.Dense):
+class Twice(Dense):
     """Records its own forward pass beside that of its class."""
 
     def call(self, x):
@@ -119,7 +120,7 @@ def forward_of(model):
 def test_a_gradient_that_would_be_wrong_is_refused(name):
     keras.utils.set_random_seed(0)
     model = model_of(WRONG[name]())
-    with pytest.raises(tfdp.UnsupportedModelError, match=WRONG):
+    with pytest.raises(tfdp.UnsupportedModelError, match=REFUSAL):
         probe(model, forward_of(model), SPEC)
     probe(model, forward_of(model), SPEC, recorded=False)
 
@@ -174,7 +175,7 @@ def test_a_custom_loop_is_probed_before_its_first_release():
         return trainer.gradients(forward_of(model), batch)
 
     for gradients in (step, tf.function(step, autograph=False)):
-        with pytest.raises(tfdp.UnsupportedModelError, match=WRONG):
+        with pytest.raises(tfdp.UnsupportedModelError, match=REFUSAL):
             gradients(next(iter(sampler)))
     assert tfdp.privacy_spent(model) == 0.0
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from dp_accounting.rdp import RdpAccountant
 
 import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.training.run import start_run
 from tf_lowrank_dp.training.running_fit import executing
 from tf_lowrank_dp.training.state import ledger_of, state_of
 
@@ -78,7 +79,7 @@ def inner_trainer(model, rows):
 
 
 def inner_run(model, rows):
-    tfdp.training.start_run(model, tfdp.PoissonSampler(*rows, batch_size=INNER).sampling, 1)
+    start_run(model, tfdp.PoissonSampler(*rows, batch_size=INNER).sampling, 1)
 
 
 

@@ -41,7 +41,7 @@ def calibrate_noise_multiplier(
     spent: PrivacyLedger | None = None,
     sampling: Sampling | None = None,
 ) -> float:
-    """Returns the smallest noise multiplier that keeps training within a privacy budget.
+    """The smallest noise multiplier that keeps training within a privacy budget.
 
     Formal guarantees:
         * Epsilon of what was spent and of the planned steps together, at the returned value, is at
@@ -65,8 +65,8 @@ def calibrate_noise_multiplier(
         The noise multiplier: standard deviation / l2_norm_clip.
 
     Raises:
-        ValueError: An argument is missing, contradicts another one or is out of its range.
-        PrivacyBudgetExceededError: The budget is spent, or what is left is too little for the
+        ValueError: an argument is missing, contradicts another one or is out of its range.
+        PrivacyBudgetExceededError: the budget is spent, or what is left is too little for the
             planned steps with any noise multiplier up to a million.
 
     Example:
@@ -126,7 +126,7 @@ def max_steps(
     *,
     limit: int = MAX_STEPS,
 ) -> int:
-    """Returns the largest number of further steps of a run that stays within a privacy budget.
+    """The largest number of further steps of a run that stays within a privacy budget.
 
     Formal guarantee: epsilon of what was spent and of the returned number of further steps together
     is at most the target, unless it was exceeded before, when 0 is returned.
@@ -146,7 +146,7 @@ def max_steps(
         The number of further steps, at most `limit`.
 
     Raises:
-        ValueError: An argument is out of its range.
+        ValueError: an argument is out of its range.
 
     Example:
 
@@ -175,7 +175,7 @@ def max_steps(
 def _planned_sampling(
     batch_size: int, num_examples: int | None, sampling: Sampling | None
 ) -> Sampling:
-    """Returns how batches will be drawn."""
+    """How batches will be drawn."""
     if sampling is None:
         return Sampling.poisson(num_examples=num_examples, batch_size=batch_size)
     if batch_size != sampling.batch_size:
@@ -196,7 +196,7 @@ def _planned_sampling(
 
 
 def _planned_steps(epochs: int | None, steps: int | None, sampling: Sampling) -> int:
-    """Returns the number of steps that were asked for, in steps or in epochs."""
+    """The number of steps that were asked for, in steps or in epochs."""
     if (epochs is None) == (steps is None):
         raise ValueError(
             "Expected exactly one of `epochs` and `steps`. "
@@ -215,7 +215,7 @@ def _planned_steps(epochs: int | None, steps: int | None, sampling: Sampling) ->
 
 
 def _smallest(fits: Callable[[float], bool], *, start: float, first_step: float) -> float | None:
-    """Returns a noise multiplier that fits, within a tolerance of the smallest one.
+    """A noise multiplier that fits, within a tolerance of the smallest one.
 
     Args:
         fits: False below some value, True above it.
@@ -249,7 +249,7 @@ def _smallest(fits: Callable[[float], bool], *, start: float, first_step: float)
 
 
 def _largest(fits: Callable[[int], bool], *, start: int, first_step: float, limit: int) -> int:
-    """Returns the largest number in [0, limit] that fits, where larger ones do not.
+    """The largest number in [0, limit] that fits, where larger ones do not.
 
     Args:
         fits: True up to some number, False above it. 0 is taken to fit.
@@ -275,7 +275,7 @@ def _largest(fits: Callable[[int], bool], *, start: int, first_step: float, limi
 
 
 def _float32_at_least(value: float) -> float:
-    """Returns the smallest float32 number that is not below `value`, as a float."""
+    """The smallest float32 number that is not below `value`, as a float."""
     rounded = np.float32(value)
     if float(rounded) < value:
         rounded = np.nextafter(rounded, np.float32(math.inf))

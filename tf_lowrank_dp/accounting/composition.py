@@ -54,7 +54,7 @@ def composed_epsilon(
     delta: float,
     method: str,
 ) -> float:
-    """Returns epsilon of all mechanisms together. It depends on the arguments alone and is cached.
+    """Epsilon of all mechanisms together. It depends on the arguments alone and is cached.
 
     Args:
         mechanisms: what was released, in any order.
@@ -93,7 +93,7 @@ def composed_epsilon(
 def _rough_epsilon(
     mechanisms: tuple[Mechanism, ...], relation: dp_accounting.NeighboringRelation, delta: float
 ) -> float:
-    """Returns the order of magnitude: RDP at a few orders, at twice the sensitivity if need be."""
+    """The order of magnitude: RDP at a few orders, at twice the sensitivity if need be."""
     if relation is _REPLACE_ONE:
         mechanisms = _with_half_noise(mechanisms)
     accountant = rdp.RdpAccountant(_ROUGH_ORDERS, _ADD_OR_REMOVE_ONE)
@@ -103,7 +103,7 @@ def _rough_epsilon(
 def _rdp_epsilon(
     mechanisms: tuple[Mechanism, ...], relation: dp_accounting.NeighboringRelation, delta: float
 ) -> float:
-    """Returns the bound by Renyi differential privacy."""
+    """The bound by Renyi differential privacy."""
     if relation is _REPLACE_ONE:
         if any(mechanism.sampling_rate < 1 for mechanism in mechanisms):
             raise _validate.error(
@@ -118,17 +118,17 @@ def _rdp_epsilon(
 
 
 def _with_half_noise(mechanisms: tuple[Mechanism, ...]) -> tuple[Mechanism, ...]:
-    """Returns the mechanisms with noise relative to a sensitivity of 2 l2_norm_clip."""
+    """The mechanisms with noise relative to a sensitivity of 2 l2_norm_clip."""
     return tuple(m._replace(noise_multiplier=m.noise_multiplier / 2) for m in mechanisms)
 
 
 def _event(mechanisms: tuple[Mechanism, ...]) -> dp_accounting.DpEvent:
-    """Returns the composition of all mechanisms."""
+    """The composition of all mechanisms."""
     return dp_accounting.ComposedDpEvent([_self_composed(m) for m in mechanisms])
 
 
 def _self_composed(mechanism: Mechanism) -> dp_accounting.DpEvent:
-    """Returns the event of one group of equal mechanisms."""
+    """The event of one group of equal mechanisms."""
     event = dp_accounting.GaussianDpEvent(mechanism.noise_multiplier)
     if mechanism.sampling_rate < 1:
         event = dp_accounting.PoissonSampledDpEvent(mechanism.sampling_rate, event)

@@ -76,7 +76,7 @@ class LedgerEntry:
 
 
 def neighboring_relation(entries: Iterable[LedgerEntry]) -> dp_accounting.NeighboringRelation:
-    """Returns the relation for a whole history: REPLACE_ONE if any entry with steps needs it.
+    """The relation for a whole history: REPLACE_ONE if any entry with steps needs it.
 
     Args:
         entries: the history.
@@ -94,7 +94,7 @@ def neighboring_relation(entries: Iterable[LedgerEntry]) -> dp_accounting.Neighb
 
 
 def mechanisms_of(entries: Iterable[LedgerEntry]) -> tuple[Mechanism, ...]:
-    """Returns what was released, equal mechanisms together, in an order that is always the same.
+    """What was released, equal mechanisms together, in an order that is always the same.
 
     Args:
         entries: runs with noise.

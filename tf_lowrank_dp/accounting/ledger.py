@@ -78,7 +78,7 @@ class PrivacyLedger:
             entry: a run, with 0 or more steps.
 
         Raises:
-            ValueError: The ledger holds a different run under the same id.
+            ValueError: the ledger holds a different run under the same id.
 
         Example:
 
@@ -109,7 +109,7 @@ class PrivacyLedger:
 
         Raises:
             ValueError: `steps` is no integer of at least 0.
-            KeyError: There is no such entry.
+            KeyError: there is no such entry.
 
         Example:
 
@@ -140,7 +140,7 @@ class PrivacyLedger:
             other: a ledger of the same model, such as one from a checkpoint.
 
         Raises:
-            ValueError: Both hold different runs under one id. Nothing is changed then.
+            ValueError: both hold different runs under one id. Nothing is changed then.
 
         Example:
 
@@ -158,7 +158,7 @@ class PrivacyLedger:
     def epsilon(
         self, delta: float, *, accountant: str = "pld", extra: Iterable[LedgerEntry] = ()
     ) -> float:
-        """Returns an upper bound of epsilon at `delta` of all entries together.
+        """An upper bound of epsilon at `delta` of all entries together.
 
         Args:
             delta: in (0, 1), should be below 1 / number of examples.
@@ -172,7 +172,7 @@ class PrivacyLedger:
             a million. An unknown prior spend is not part of it.
 
         Raises:
-            ValueError: An argument is out of its range, or "rdp" for a history in which Poisson
+            ValueError: an argument is out of its range, or "rdp" for a history in which Poisson
                 sampling and shuffled passes are mixed.
 
         Example:
@@ -187,7 +187,7 @@ class PrivacyLedger:
         return self.epsilon_by(accountant, delta, extra)
 
     def epsilon_by(self, method: str, delta: float, extra: Iterable[LedgerEntry] = ()) -> float:
-        """Returns epsilon by any method of `composed_epsilon`, for searches that need it often.
+        """Epsilon by any method of `composed_epsilon`, for searches that need it often.
 
         Args:
             method: as in `composition.composed_epsilon`. "rough" is no bound.
@@ -207,7 +207,7 @@ class PrivacyLedger:
         return composition.composed_epsilon(mechanisms, relation, delta, method)
 
     def to_json(self) -> str:
-        """Returns the ledger as text for `from_json`.
+        """The ledger as text for `from_json`.
 
         Example:
 
@@ -218,13 +218,13 @@ class PrivacyLedger:
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyLedger:
-        """Returns the ledger that `to_json` wrote.
+        """The ledger that `to_json` wrote.
 
         Args:
             text: the text.
 
         Raises:
-            ValueError: The text is no ledger, is damaged, or comes from a later version.
+            ValueError: the text is no ledger, is damaged, or comes from a later version.
 
         Example:
 
@@ -251,7 +251,7 @@ Restore it from a backup; without it the prior spend is unknown.
         return f"<PrivacyLedger: {len(self._entries)} entries, {self.num_steps} steps{unknown}>"
 
     def _with(self, extra: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
-        """Returns the entries with steps, after those of `extra` were added to them."""
+        """The entries with steps, after those of `extra` were added to them."""
         entries = dict(self._entries)
         for entry in extra:
             known = entries.get(entry.entry_id)

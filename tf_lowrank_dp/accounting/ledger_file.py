@@ -57,9 +57,9 @@ class LedgerFile:
             ledger: entries with the steps that were taken, or are about to be.
 
         Raises:
-            OSError: It cannot be written, for example because the disk is full. What the file held
+            OSError: it cannot be written, for example because the disk is full. What the file held
                 is kept.
-            RuntimeError: The process was forked from the one that opened the file.
+            RuntimeError: the process was forked from the one that opened the file.
 
         Example:
 
@@ -124,9 +124,9 @@ def open_ledger_file(path: str | os.PathLike) -> LedgerFile:
         The file, with what it holds in `ledger`.
 
     Raises:
-        OSError: It cannot be opened.
-        RuntimeError: Another process has it open, or the system is Windows.
-        ValueError: It is no ledger file, or it is damaged. It is left as it is.
+        OSError: it cannot be opened.
+        RuntimeError: another process has it open, or the system is Windows.
+        ValueError: it is no ledger file, or it is damaged. It is left as it is.
 
     Example:
 

@@ -13,7 +13,7 @@ KINDS = ("poisson", "shuffle")
 
 
 def steps_per_epoch(num_examples: int, batch_size: int) -> int:
-    """Returns the number of steps of an epoch: num_examples / batch_size, rounded up.
+    """The number of steps of an epoch: num_examples / batch_size, rounded up.
 
     This is the only place where the rule is written down. Under Poisson sampling an epoch is just
     this number of draws; it is not a pass over the data.
@@ -23,7 +23,7 @@ def steps_per_epoch(num_examples: int, batch_size: int) -> int:
         batch_size: expected number of examples of a batch, at most `num_examples`.
 
     Raises:
-        ValueError: One of them is no positive integer, or a batch exceeds the data.
+        ValueError: one of them is no positive integer, or a batch exceeds the data.
 
     Example:
 
@@ -94,7 +94,7 @@ class Sampling:
         batch_size: int | None = None,
         sampling_rate: float | None = None,
     ) -> Sampling:
-        """Returns Poisson sampling: a coin for each example and each batch.
+        """Poisson sampling: a coin for each example and each batch.
 
         Args:
             num_examples: number of examples; may be None if `sampling_rate` is given.
@@ -103,7 +103,7 @@ class Sampling:
                 batch_size / num_examples.
 
         Raises:
-            ValueError: A value is missing or out of its range, or the three contradict each other.
+            ValueError: a value is missing or out of its range, or the three contradict each other.
 
         Example:
 
@@ -116,7 +116,7 @@ class Sampling:
     def shuffle(
         cls, batch_size: int, steps_per_pass: int, num_examples: int | None = None
     ) -> Sampling:
-        """Returns sampling by passes: each example is in at most one batch of a pass.
+        """Sampling by passes: each example is in at most one batch of a pass.
 
         Args:
             batch_size: expected number of examples of a batch.
@@ -124,7 +124,7 @@ class Sampling:
             num_examples: number of examples, or None if it is not known.
 
         Raises:
-            ValueError: A value is missing or out of its range.
+            ValueError: a value is missing or out of its range.
 
         Example:
 
@@ -141,7 +141,7 @@ class Sampling:
         return dp_accounting.NeighboringRelation.REPLACE_ONE
 
     def passes(self, steps: int) -> int:
-        """Returns how many mechanisms `steps` steps are: each step, or each pass that was begun.
+        """How many mechanisms `steps` steps are: each step, or each pass that was begun.
 
         Args:
             steps: number of steps in a row, at least 0.
@@ -158,7 +158,7 @@ class Sampling:
         return steps if self.kind == "poisson" else -(-steps // self.steps_per_pass)
 
     def event(self, gaussian: dp_accounting.GaussianDpEvent, steps: int) -> dp_accounting.DpEvent:
-        """Returns the event of `steps` steps whose release is `gaussian`, in any step.
+        """The event of `steps` steps whose release is `gaussian`, in any step.
 
         The noise multiplier of `gaussian` is standard deviation / l2_norm_clip. The event holds for
         `neighboring_relation`. Under REPLACE_ONE a sum of clipped vectors moves by up to

@@ -18,7 +18,7 @@ _CHECKSUM = "crc32"
 
 
 def dumps(entries: Iterable[LedgerEntry], prior_spend_unknown: bool) -> str:
-    """Returns the content of a ledger as text for `loads`.
+    """The content of a ledger as text for `loads`.
 
     Args:
         entries: the entries.
@@ -39,13 +39,13 @@ def dumps(entries: Iterable[LedgerEntry], prior_spend_unknown: bool) -> str:
 
 
 def loads(text: str) -> tuple[list[LedgerEntry], bool]:
-    """Returns what was given to `dumps`: the entries and the flag.
+    """What was given to `dumps`: the entries and the flag.
 
     Args:
         text: the text.
 
     Raises:
-        ValueError: The text is no ledger, is damaged, or comes from a later version.
+        ValueError: the text is no ledger, is damaged, or comes from a later version.
 
     Example:
 
@@ -81,7 +81,7 @@ Restore it from a backup; without it the prior spend is unknown.
 
 
 def _entry_to_dict(entry: LedgerEntry) -> dict[str, Any]:
-    """Returns the entry as JSON values; an infinite clip norm becomes the text "inf"."""
+    """The entry as JSON values; an infinite clip norm becomes the text "inf"."""
     content = dataclasses.asdict(entry)
     if content["l2_norm_clip"] == math.inf:
         content["l2_norm_clip"] = "inf"
@@ -89,7 +89,7 @@ def _entry_to_dict(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def _entry_from_dict(content: dict[str, Any]) -> LedgerEntry:
-    """Returns the entry that `_entry_to_dict` wrote."""
+    """The entry that `_entry_to_dict` wrote."""
     content = {field.name: content[field.name] for field in dataclasses.fields(LedgerEntry)}
     if content["l2_norm_clip"] == "inf":
         content["l2_norm_clip"] = math.inf
@@ -98,12 +98,12 @@ def _entry_from_dict(content: dict[str, Any]) -> LedgerEntry:
 
 
 def _checksum(content: dict[str, Any]) -> int:
-    """Returns CRC-32 of the content without its checksum: it finds accidents, not forgeries."""
+    """CRC-32 of the content without its checksum: it finds accidents, not forgeries."""
     return zlib.crc32(json.dumps(content).encode())
 
 
 def _corrupted(what: str) -> ValueError:
-    """Returns the error of a text that is no ledger."""
+    """The error of a text that is no ledger."""
     return ValueError(
         f"Expected the text of a privacy ledger. Received: {what}. "
         "Restore it from a backup; without it the prior spend is unknown."

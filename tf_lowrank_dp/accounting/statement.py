@@ -45,7 +45,7 @@ def statement(
     planned: Iterable[LedgerEntry] | LedgerEntry | None = None,
     not_private_reasons: Iterable[str] = (),
 ) -> str:
-    """Returns the privacy guarantee of a ledger as text of at most about 30 lines.
+    """The privacy guarantee of a ledger as text of at most about 30 lines.
 
     The same arguments give the same text.
 
@@ -58,7 +58,7 @@ def statement(
         not_private_reasons: sentences that say why the guarantee does not hold, if it does not.
 
     Raises:
-        ValueError: An argument is out of its range.
+        ValueError: an argument is out of its range.
 
     Example:
 
@@ -93,7 +93,7 @@ def statement(
 
 
 def _headline(ledger: PrivacyLedger, epsilon: float, delta: float, reasons: tuple[str, ...]) -> str:
-    """Returns the first line: the guarantee, or that there is none."""
+    """The first line: the guarantee, or that there is none."""
     if reasons or math.isinf(epsilon):
         return f"NOT PRIVATE: no guarantee can be given (recorded epsilon = {_number_up(epsilon)})."
     if not ledger.num_steps:
@@ -113,7 +113,7 @@ def _warnings(
     epsilon: float,
     reasons: tuple[str, ...],
 ) -> list[str]:
-    """Returns what makes the guarantee weaker than it looks, or void."""
+    """What makes the guarantee weaker than it looks, or void."""
     entries = ledger.entries + planned
     warnings = [f"Not private: {reason}" for reason in reasons]
     without_noise = any(e.noise_multiplier == 0 and e.is_released for e in ledger.entries)
@@ -141,7 +141,7 @@ def _warnings(
 
 
 def _entry_lines(title: str, entries: tuple[LedgerEntry, ...]) -> list[str]:
-    """Returns a line for each entry, and one for those that are too many to list."""
+    """A line for each entry, and one for those that are too many to list."""
     shown = entries[-_MAX_ENTRIES:]
     lines = [_entry_line(entry) for entry in shown]
     if len(entries) > len(shown):
@@ -152,7 +152,7 @@ def _entry_lines(title: str, entries: tuple[LedgerEntry, ...]) -> list[str]:
 
 
 def _entry_line(entry: LedgerEntry) -> str:
-    """Returns the parameters of one run."""
+    """The parameters of one run."""
     clip = "" if entry.l2_norm_clip is None else f", l2_norm_clip = {entry.l2_norm_clip:g}"
     return (
         f"  - {entry.mechanism}: {entry.steps} steps, noise_multiplier (sigma) = "
@@ -161,7 +161,7 @@ def _entry_line(entry: LedgerEntry) -> str:
 
 
 def _sampling_text(sampling: Sampling) -> str:
-    """Returns how the batches were drawn."""
+    """How the batches were drawn."""
     size = f"expected batch size {sampling.batch_size}"
     examples = "" if sampling.num_examples is None else f" of {sampling.num_examples} examples"
     if sampling.kind == "poisson":
@@ -173,20 +173,20 @@ def _sampling_text(sampling: Sampling) -> str:
 
 
 def _number_up(epsilon: float) -> str:
-    """Returns epsilon with up to four decimals, rounded up, so that the text promises no more."""
+    """Epsilon with up to four decimals, rounded up, so that the text promises no more."""
     if math.isinf(epsilon):
         return "infinity"
     return f"{math.ceil(epsilon * 10_000) / 10_000:.4f}"
 
 
 def _wrapped(line: str) -> str:
-    """Returns the line broken at the width of the text; continuations of a list are indented."""
+    """The line broken at the width of the text; continuations of a list are indented."""
     indent = "    " if line.startswith("  - ") else ""
     return textwrap.fill(line, _WIDTH, subsequent_indent=indent, break_long_words=False)
 
 
 def _as_tuple(planned: Iterable[LedgerEntry] | LedgerEntry | None) -> tuple[LedgerEntry, ...]:
-    """Returns the planned runs, of which there may be one or none."""
+    """The planned runs, of which there may be one or none."""
     if planned is None:
         return ()
     return (planned,) if isinstance(planned, LedgerEntry) else tuple(planned)

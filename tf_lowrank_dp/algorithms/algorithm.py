@@ -19,6 +19,18 @@ class Algorithm(abc.ABC):
 
     Formal guarantee: whatever an algorithm does, a step is one Gaussian release of what its space
     projects.  Its space is made from a `ReleaseContext`, which holds nothing private.
+
+    Example:
+
+    >>> from tf_lowrank_dp.release.identity import IdentitySpace
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Plain(Algorithm):
+    ...     name = "plain"
+    ...
+    ...     def release_space(self, context):
+    ...         return IdentitySpace(context.parameters, context.groups)
+    >>> Plain().block_clips(l2_norm_clip=1.0, num_blocks=4)
+    (0.5, 0.5, 0.5, 0.5)
     """
 
     name: str
@@ -33,6 +45,9 @@ class Algorithm(abc.ABC):
 
         Args:
             context: all that the choice may depend on.
+
+        Raises:
+            ValueError: the settings fit none of the variables.
         """
 
     def block_clips(self, l2_norm_clip: float, num_blocks: int) -> tuple[float, ...]:

@@ -31,6 +31,18 @@ class ReleaseContext:
         state: what the algorithm keeps between steps, runs and files.
         clipping: "flat" or "per_layer": which variables are clipped together.
         public_gradients: differentiates public examples; None where no loss is known.
+
+    Example:
+
+    >>> bias = Parameter(tf.Variable([1.0, 2.0]), "other", None, False)
+    >>> context = ReleaseContext(
+    ...     [bias],
+    ...     normal=lambda shapes: [tf.random.normal(shape) for shape in shapes],
+    ...     step=lambda: tf.constant(0),
+    ...     state=AlgorithmState(),
+    ... )
+    >>> context.groups
+    [[0]]
     """
 
     parameters: Sequence[Parameter]

@@ -16,14 +16,7 @@ from tf_lowrank_dp.per_example.parameter import MatrixView
 
 @register_capture(keras.layers.Dense)
 class Dense(QuantizedCapture, keras.layers.Dense):
-    """`keras.layers.Dense` whose per-example gradients are `X_b^T D_b` (kernel) and `sum_t D_bt`.
-
-    Example:
-
-    >>> import tf_lowrank_dp as tfdp
-    >>> tfdp.layers.Dense(3)(keras.ops.ones((2, 5))).shape
-    TensorShape([2, 3])
-    """
+    """Per-example gradients of `keras.layers.Dense`: `X_b^T D_b` (kernel) and `sum_t D_bt`."""
 
     captures_lora = True
 

@@ -39,11 +39,25 @@ class Site:
 class Recorder:
     """Collects the sites of one forward pass; use it as a context manager.
 
+    A capture gets one from `current_recorder` and makes none itself.
+
     Args:
         variables: the trainable Keras variables whose per-example gradients are wanted.
         tape: the `tf.GradientTape` that watches the recorded tensors.
         size: number of examples, an integer or a scalar tensor; if None, nothing is repeated or
             checked.
+
+    Example: what a step does with what a capture records.
+
+    >>> from tf_lowrank_dp.per_example.activations import broadcast_gradient
+    >>> bias, x = tf.Variable([1.0, 2.0]), tf.ones((3, 2))
+    >>> with tf.GradientTape() as tape, Recorder([bias], tape) as recorder:
+    ...     builder = (bias, lambda d: broadcast_gradient(d, bias.shape))
+    ...     (z,) = recorder.watch("shift", [x + bias], [builder])
+    ...     loss = tf.reduce_sum(z**2)
+    >>> [site] = recorder.sites
+    >>> site.builders[0][1](*tape.gradient(loss, site.outputs)).materialize().numpy().tolist()
+    [[4.0, 6.0], [4.0, 6.0], [4.0, 6.0]]
     """
 
     def __init__(self, variables: Sequence, tape: tf.GradientTape, size=None):
@@ -75,7 +89,8 @@ class Recorder:
 
         Raises:
             UnsupportedModelError: the layer runs inside a loop or branch of its parent, where its
-                tensors cannot be reached from outside.
+                tensors cannot be reached from outside; or the first axis of an output is not
+                that of the examples.
         """
         builders = tuple(b for b in builders if id(b[0]) in self._wanted)
         if not builders:
@@ -113,7 +128,13 @@ class Recorder:
 
 
 def current_recorder() -> Recorder | None:
-    """The innermost active recorder of this thread, or None."""
+    """The innermost active recorder of this thread, or None: then a capture is a plain layer.
+
+    Example:
+
+    >>> current_recorder() is None
+    True
+    """
     stack = _stack()
     return stack[-1] if stack else None
 

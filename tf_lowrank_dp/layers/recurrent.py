@@ -67,14 +67,7 @@ class SimpleRNN(_RecurrentCapture, keras.layers.SimpleRNN):
 
 @register_capture(keras.layers.LSTM)
 class LSTM(_RecurrentCapture, keras.layers.LSTM):
-    """`keras.layers.LSTM` with per-example gradients.
-
-    Example:
-
-    >>> import tf_lowrank_dp as tfdp
-    >>> tfdp.layers.LSTM(3)(keras.ops.ones((2, 7, 5))).shape
-    TensorShape([2, 3])
-    """
+    """`keras.layers.LSTM` with per-example gradients."""
 
 
 @register_capture(keras.layers.GRU)

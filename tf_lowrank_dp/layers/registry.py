@@ -27,12 +27,35 @@ def register_capture(layer_class: type | str) -> Callable[[type], type]:
     The decorated class may have
 
     * a class method `can_capture(layer) -> bool`; where it says no, the fallback is used;
+    * a class method `matrix_views(layer)`, which returns pairs of a variable and its `MatrixView`;
     * `captures_children = True` if it records the variables of its children as well;
     * `captures_lora = True` if it records adapters of `enable_lora`.
 
     Args:
         layer_class: a Keras layer; or the full name of the class of a package that must not be
             imported here.  Then the decorated class has no base: it is put in front of that class.
+
+    Example:
+
+    >>> from tf_lowrank_dp.extend import broadcast_gradient, current_recorder
+    >>> class Shift(keras.layers.Layer):
+    ...     def build(self, shape):
+    ...         self.bias = self.add_weight(shape=shape[-1:], name="bias")
+    ...
+    ...     def call(self, x):
+    ...         return x + self.bias
+    >>> @register_capture(Shift)
+    ... class CapturedShift(Shift):
+    ...     def call(self, x):
+    ...         recorder = current_recorder()
+    ...         if recorder is None:
+    ...             return super().call(x)
+    ...         builder = (self.bias, lambda d: broadcast_gradient(d, self.bias.shape))
+    ...         return recorder.watch(self.name, [super().call(x)], [builder])[0]
+    >>> layer = Shift()
+    >>> layer.build((None, 3))
+    >>> capture_class(layer).__name__
+    'CapturedShift'
     """
 
     def decorate(capture: type) -> type:
@@ -40,7 +63,10 @@ def register_capture(layer_class: type | str) -> Callable[[type], type]:
             _BY_NAME[layer_class] = capture
             return capture
         _CAPTURES[layer_class] = capture
-        return keras.saving.register_keras_serializable("tf_lowrank_dp")(capture)
+        # For files of models that were built with captures of this package; others are never saved.
+        if capture.__module__.startswith("tf_lowrank_dp."):
+            keras.saving.register_keras_serializable("tf_lowrank_dp")(capture)
+        return capture
 
     return decorate
 

@@ -11,7 +11,22 @@ def register_fallback(layer_class: type) -> type:
     """Has layers of this class, and subclasses, differentiated as a whole with their children.
 
     For layers that call their children inside a loop or branch, where they cannot be captured one
-    by one (recurrent layers, `TimeDistributed`).  Returns the class: usable as a decorator.
+    by one (recurrent layers, `TimeDistributed`).
+
+    Args:
+        layer_class: a subclass of `keras.layers.Layer`.
+
+    Returns:
+        The class: usable as a decorator.
+
+    Example:
+
+    >>> @register_fallback
+    ... class Loop(keras.layers.Wrapper):
+    ...     def call(self, x):
+    ...         return keras.ops.map(self.layer, x)
+    >>> is_whole(Loop(keras.layers.Dense(2)))
+    True
     """
     _WHOLE.add(layer_class)
     return layer_class

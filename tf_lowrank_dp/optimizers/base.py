@@ -52,8 +52,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
             is `l2_norm_clip` again.
         gradient_scale: factors by which gradients are multiplied before they are clipped; the
             private gradient is divided by them.  Keys are parts of variable paths: with
-            `{"classifier": 0.1}` this layer counts less in the joint norm and gets ten times
-            the noise (the published RGP code does so).
+            `{"classifier": 0.1}` this layer counts less in the norm and gets ten times the noise.
         gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop"; all give the
             same numbers.
         accountant: "pld" (tight) or "rdp".
@@ -64,6 +63,12 @@ class DPOptimizer(keras.optimizers.Optimizer):
     Raises:
         ValueError: missing, negative, NaN or contradictory privacy arguments, or an inner
             optimizer that would spoil the guarantee (gradient accumulation, loss scaling).
+
+    Example:
+
+    >>> from tf_lowrank_dp.algorithms import RGP
+    >>> DPOptimizer("adam", RGP(rank=4), l2_norm_clip=1.0, noise_multiplier=1.1).rank
+    4
     """
 
     def __init__(
@@ -246,9 +251,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
     def load_own_variables(self, store):
         """Adds the stored ledger to the variables, and takes the stored state of the algorithm.
 
-        What was spent on loaded weights stays spent.
-
-        Where there is none, or it is damaged, the prior spend is unknown from then on.
+        What was spent on loaded weights stays spent.  Where there is no ledger, or it is damaged,
+        the prior spend is unknown from then on.
 
         Raises:
             ValueError: the stored ledger is damaged.

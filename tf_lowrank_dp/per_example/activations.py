@@ -10,7 +10,13 @@ from tf_lowrank_dp.per_example.materialized import Materialized
 
 
 def positions(tensor: tf.Tensor) -> tf.Tensor:
-    """Joins the axes between the first and the last: `(b, ..., f)` to `(b, t, f)`."""
+    """Joins the axes between the first and the last: `(b, ..., f)` to `(b, t, f)`.
+
+    Example:
+
+    >>> positions(tf.ones((4, 3, 2, 5))).shape, positions(tf.ones((4, 5))).shape
+    (TensorShape([4, 6, 5]), TensorShape([4, 1, 5]))
+    """
     if tensor.shape.rank == 3:
         return tensor
     each = tensor.shape[1:]
@@ -27,6 +33,11 @@ def broadcast_gradient(d: tf.Tensor, shape: tuple[int, ...]) -> Materialized:
         d: gradient with respect to the sum, `(b, ...)`.
         shape: the variable's shape, aligned with the last axes of `d`, as in numpy broadcasting;
             it must not reach the example axis.
+
+    Example:
+
+    >>> broadcast_gradient(tf.ones((2, 7, 3)), (3,)).materialize().numpy().tolist()
+    [[7.0, 7.0, 7.0], [7.0, 7.0, 7.0]]
     """
     d = tf.cast(d, tf.float32)
     aligned = (1,) * (d.shape.rank - len(shape)) + tuple(shape)
@@ -39,6 +50,11 @@ def with_examples_of(d: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """Repeats an input that all examples share, `(1, ...)`, once for each example of `d (b, ...)`.
 
     Layers are called on tensors without examples as well, such as the numbers of the positions.
+
+    Example:
+
+    >>> with_examples_of(d=tf.ones((6, 2)), x=tf.ones((1, 4))).shape
+    TensorShape([6, 4])
     """
     if x.shape[0] != 1 or d.shape[0] == 1:
         return x

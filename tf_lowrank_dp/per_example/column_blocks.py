@@ -21,6 +21,12 @@ class ColumnBlocks(PerExampleGradient):
     Args:
         blocks: outer products or column blocks of equally many rows, from left to right.
         widths: the number of columns of each.
+
+    Example:
+
+    >>> inputs = [tf.ones((3, 2, 4)), tf.zeros((3, 2, 4))]
+    >>> ColumnBlocks.of(inputs, tf.ones((3, 2, 10))).squared_norms().numpy().tolist()
+    [80.0, 80.0, 80.0]
     """
 
     def __init__(self, blocks: Sequence[PerExampleGradient], widths: Sequence[int]):

@@ -31,6 +31,11 @@ class Geometry:
         padding: "valid" or "same".
         groups: number of groups of channels; all channels for a depthwise convolution.
         shape: of the kernel.
+
+    Example:
+
+    >>> Geometry((3,), (1,), (1,), "valid", 1, (3, 2, 4)).kernel_size
+    (3,)
     """
 
     kernel_size: tuple[int, ...]
@@ -51,6 +56,13 @@ class KernelGradient(PerExampleGradient):
         geometry: of the convolution.
         x: input, `(b, *space, cin)`, padded already if the padding is causal.
         d: gradient with respect to the output before the activation, `(b, *out_space, cout)`.
+
+    Example:
+
+    >>> geometry = Geometry((3,), (1,), (1,), "valid", 1, (3, 2, 4))
+    >>> gradient = KernelGradient(geometry, x=tf.ones((5, 7, 2)), d=tf.ones((5, 5, 4)))
+    >>> gradient.materialize().shape
+    TensorShape([5, 3, 2, 4])
     """
 
     def __init__(self, geometry: Geometry, x: tf.Tensor, d: tf.Tensor):

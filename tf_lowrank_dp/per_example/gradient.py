@@ -19,6 +19,15 @@ class PerExampleTensor(abc.ABC):
 
     Index legend of the package: `b` example, `t` position, `i` input and `o` output feature, `k`
     rank.
+
+    Example:
+
+    >>> from tf_lowrank_dp.per_example.materialized import Materialized
+    >>> gradient = Materialized(tf.constant([[3.0, 4.0], [float("nan"), 0.0]]))
+    >>> gradient.squared_norms().numpy().tolist()
+    [25.0, nan]
+    >>> gradient.weighted_sum(tf.constant([0.5, 0.0])).numpy().tolist()
+    [1.5, 2.0]
     """
 
     @abc.abstractmethod
@@ -54,6 +63,15 @@ class PerExampleGradient(PerExampleTensor):
 
     As a matrix (`MatrixView`) the gradient is `G_b (i, o)`.  Its images are smaller or sparser
     tensors, which a release space releases instead.
+
+    Example:
+
+    >>> from tf_lowrank_dp.per_example.materialized import Materialized
+    >>> gradient, view = Materialized(tf.ones((7, 5, 3))), MatrixView.of((5, 3))
+    >>> gradient.right(tf.ones((2, 3)), view).materialize().shape
+    TensorShape([7, 2, 5])
+    >>> gradient.left(tf.ones((5, 2)), view).materialize().shape
+    TensorShape([7, 2, 3])
     """
 
     def factors(self) -> tuple[tf.Tensor, tf.Tensor] | None:

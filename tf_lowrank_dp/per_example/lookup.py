@@ -24,6 +24,12 @@ class Lookup(PerExampleGradient):
         ids: integer `(b, t)`.
         d: gradients with respect to the rows looked up, `(b, t, o)`.
         input_dim: number of rows of the table.
+
+    Example: the row that is used twice has the sum of both.
+
+    >>> lookup = Lookup(tf.constant([[2, 0, 2]]), tf.ones((1, 3, 4)), input_dim=5)
+    >>> lookup.materialize()[0, :, 0].numpy().tolist()
+    [1.0, 0.0, 2.0, 0.0, 0.0]
     """
 
     def __init__(self, ids: tf.Tensor, d: tf.Tensor, input_dim: int):

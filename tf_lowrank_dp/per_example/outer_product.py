@@ -45,6 +45,14 @@ class OuterProduct(PerExampleGradient):
         to_variable: maps `(..., i, o)` to `(..., *variable.shape)`; None if they are the same.
         gram_of_d: whether another variable's norms need the Gram matrices of the same `D` anyway:
             then they cost nothing here, and TensorFlow computes them once.
+
+    Example:
+
+    >>> product = OuterProduct(tf.ones((4, 2, 6)), tf.ones((4, 2, 5)))
+    >>> product.squared_norms().numpy().tolist()
+    [120.0, 120.0, 120.0, 120.0]
+    >>> product.weighted_sum(tf.constant([1.0, 0.5, 0.0, 0.0])).shape
+    TensorShape([6, 5])
     """
 
     def __init__(

@@ -18,6 +18,12 @@ class MatrixView:
         column_axes: axes that are joined to the `n` columns.
         input_units: number of input features; row `r` belongs to feature `r % input_units`, so
             that a convolution's rows at all offsets belong to their input channel.
+
+    Example: the kernel `(3, 3, 8, 16)` of a convolution.
+
+    >>> view = MatrixView.of((3, 3, 8, 16), input_units=8)
+    >>> view.rows, view.columns
+    (72, 16)
     """
 
     shape: tuple[int, ...]
@@ -77,6 +83,12 @@ class Parameter:
         role: "kernel", "embedding", "lora" (a factor of an adapter) or "other".
         view: how it is a matrix; None for vectors and scalars.
         is_output: whether it belongs to the layer that computes the model's output.
+
+    Example:
+
+    >>> kernel = tf.Variable(tf.ones((5, 3)), name="kernel")
+    >>> Parameter(kernel, "kernel", MatrixView.of((5, 3)), is_output=False).matrix().shape
+    TensorShape([5, 3])
     """
 
     variable: object

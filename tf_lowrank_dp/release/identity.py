@@ -10,7 +10,20 @@ from tf_lowrank_dp.release.space import PerVariableSpace
 
 @typing.final
 class IdentitySpace(PerVariableSpace):
-    """The gradients themselves, in one block or one block for each group of variables."""
+    """The gradients themselves, in one block or one block for each group of variables.
+
+    Args:
+        parameters: the trainable variables.
+        groups: positions of the parameters of each block; each parameter in exactly one.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> from tf_lowrank_dp.per_example.parameter import Parameter
+    >>> bias = Parameter(tf.Variable([1.0, 2.0]), "other", None, False)
+    >>> IdentitySpace([bias], groups=[[0]]).shapes
+    [[(2,)]]
+    """
 
     def noise_energy(self, variances, normal, subspace=None):
         """All of the noise is in the gradients."""

@@ -26,6 +26,15 @@ class MaskedSpace(PerVariableSpace):
     Args:
         space: what is released without masks.
         masks: gives the masks of a step for the other space's subspace.
+
+    Example: the second number of a bias is frozen.
+
+    >>> from tf_lowrank_dp.per_example.parameter import Parameter
+    >>> from tf_lowrank_dp.release.identity import IdentitySpace
+    >>> bias = Parameter(tf.Variable([1.0, 2.0]), "other", None, False)
+    >>> space = MaskedSpace(IdentitySpace([bias], [[0]]), lambda _: {0: [tf.constant([1.0, 0.0])]})
+    >>> space.lift([[tf.constant([5.0, 6.0])]], space.refresh())[0].numpy().tolist()
+    [5.0, 0.0]
     """
 
     def __init__(self, space: PerVariableSpace, masks: Callable[[typing.Any], Masks]):

@@ -22,6 +22,11 @@ class NoiseEnergy:
         lifted: energy of the noise in the lifted gradient of each variable.
         is_estimate: whether `lifted` is not exact.
         shared: positions of variables of which only the sum of `lifted` is known.
+
+    Example: unit noise on three numbers, and a lift that doubles them.
+
+    >>> NoiseEnergy.of([[np.ones(3)]], lifted=[12.0])
+    NoiseEnergy(released=3, raw=3.0, lifted=[12.0], is_estimate=False, shared=())
     """
 
     released: int

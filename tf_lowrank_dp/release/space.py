@@ -23,6 +23,22 @@ class ReleaseSpace(abc.ABC):
     A space is chosen from public inputs only (weights, their history, public data, random
     numbers): it never sees a per-example gradient before `project`, and nothing leaves `project`
     but through the mechanism.
+
+    Example: a space that releases nothing of the first variable, which stays as it is.
+
+    >>> class AllButTheFirst(ReleaseSpace):
+    ...     def __init__(self, parameters):
+    ...         self.first, *others = parameters
+    ...         self.shapes = [[parameter.shape for parameter in others]]
+    ...
+    ...     def project(self, gradients, subspace):
+    ...         return [list(gradients[1:])]
+    ...
+    ...     def lift(self, released, subspace):
+    ...         return [tf.zeros(self.first.shape), *released[0]]
+    >>> parameters = [Parameter(tf.Variable(tf.ones(n)), "other", None, False) for n in (2, 3)]
+    >>> [tensor.shape[0] for tensor in AllButTheFirst(parameters).lift([[tf.ones(3)]], None)]
+    [2, 3]
     """
 
     shapes: list[list[tuple[int, ...]]]
@@ -34,11 +50,27 @@ class ReleaseSpace(abc.ABC):
 
     @abc.abstractmethod
     def project(self, gradients: Sequence[PerExampleGradient], subspace) -> list[Block]:
-        """From one gradient per trainable variable to the blocks that are released."""
+        """From one gradient per trainable variable to the blocks that are released.
+
+        Args:
+            gradients: of the trainable variables, in the order of the parameters.
+            subspace: what `refresh` returned.
+
+        Returns:
+            For each block a list of tensors, of the shapes in `shapes` for each example.
+        """
 
     @abc.abstractmethod
     def lift(self, released: Sequence[Sequence[tf.Tensor]], subspace) -> list[tf.Tensor]:
-        """From the noisy sums of the blocks back to one tensor per trainable variable."""
+        """From the noisy sums of the blocks back to one tensor per trainable variable.
+
+        Args:
+            released: float32 tensors of the shapes in `shapes`.
+            subspace: what `refresh` returned.
+
+        Returns:
+            Float32 tensors of the variables' shapes, in the order of the parameters.
+        """
 
     def noise_energy(self, variances: Variances, normal: Normal, subspace=None) -> NoiseEnergy:
         """How much noise a step adds; here by lifting one draw, closed forms are for subclasses.
@@ -62,6 +94,28 @@ class PerVariableSpace(ReleaseSpace):
     Args:
         parameters: the trainable variables.
         groups: positions of the parameters of each block; each parameter in exactly one.
+
+    Example: the mean of each column of a kernel.
+
+    >>> from tf_lowrank_dp.per_example.materialized import Materialized
+    >>> from tf_lowrank_dp.per_example.parameter import MatrixView
+    >>> class ColumnMeans(PerVariableSpace):
+    ...     def piece_shapes(self, index):
+    ...         return [(1, self.parameters[index].view.columns)]
+    ...
+    ...     def pieces(self, index, gradient, subspace):
+    ...         view = self.parameters[index].view
+    ...         return [gradient.left(tf.ones((view.rows, 1)) / view.rows**0.5, view)]
+    ...
+    ...     def lift_piece(self, index, released, subspace):
+    ...         view = self.parameters[index].view
+    ...         return tf.ones((view.rows, 1)) / view.rows**0.5 @ released[0]
+    >>> kernel = Parameter(tf.Variable(tf.ones((4, 3))), "kernel", MatrixView.of((4, 3)), False)
+    >>> space = ColumnMeans([kernel], groups=[[0]])
+    >>> blocks = space.project([Materialized(tf.ones((7, 4, 3)))], None)
+    >>> [lifted] = space.lift([[blocks[0][0].weighted_sum(tf.ones(7))]], None)
+    >>> space.shapes, lifted.numpy().max()
+    ([[(1, 3)]], np.float32(7.0))
     """
 
     def __init__(self, parameters: Sequence[Parameter], groups: Sequence[Sequence[int]]):

@@ -50,7 +50,7 @@ def make_batch(x: Any, y: Any = None, sample_weight: Any = None, *, presence: An
 
 
 def unpack_batch(batch: dict) -> tuple[Any, Any, Any, Any]:
-    """Returns `(x, y, sample_weight, presence)`, with `None` for an absent key.
+    """`(x, y, sample_weight, presence)`, with `None` for an absent key.
 
     Formal guarantees:
         * Presence is a channel of its own: it is never derived from `sample_weight`, so an example
@@ -82,7 +82,7 @@ def unpack_batch(batch: dict) -> tuple[Any, Any, Any, Any]:
 
 
 def is_batch(element: Any) -> bool:
-    """Returns whether `element` (or an element spec) has the keys of a logical batch.
+    """Whether `element` (or an element spec) has the keys of a logical batch.
 
     Example:
 
@@ -96,7 +96,7 @@ def is_batch(element: Any) -> bool:
 
 
 def num_rows(batch: dict) -> int | tf.Tensor:
-    """Returns the number of rows of a logical batch, padding included.
+    """The number of rows of a logical batch, padding included.
 
     Args:
         batch: a logical batch of numpy arrays or tensors.

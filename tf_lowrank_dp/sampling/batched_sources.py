@@ -22,7 +22,7 @@ _UNUSED: weakref.WeakKeyDictionary[Iterator, collections.deque] = weakref.WeakKe
 
 
 def to_dataset(source: Any) -> tf.data.Dataset:
-    """Returns the source's batches as a `tf.data.Dataset` of tuples.
+    """The source's batches as a `tf.data.Dataset` of tuples.
 
     Args:
         source: `tf.data.Dataset`, `keras.utils.PyDataset`, Python generator (or another iterator)
@@ -63,7 +63,7 @@ def to_dataset(source: Any) -> tf.data.Dataset:
 
 
 def static_batch_size(element_spec: tuple) -> int | None:
-    """Returns the number of rows that every batch has, or `None` if the element spec does not say.
+    """The number of rows that every batch has, or `None` if the element spec does not say.
 
     Example:
 
@@ -76,7 +76,7 @@ def static_batch_size(element_spec: tuple) -> int | None:
 
 
 def leading_dimension(element: tuple) -> int | tf.Tensor:
-    """Returns the number of rows of a batch, static if its spec says so.
+    """The number of rows of a batch, static if its spec says so.
 
     Example:
 
@@ -148,7 +148,7 @@ def _from_py_dataset(source: keras.utils.PyDataset) -> tf.data.Dataset:
 
 
 def _read_ahead(source: Iterator) -> collections.deque:
-    """Returns the next few batches, which stay with the iterator until they are used."""
+    """The next few batches, which stay with the iterator until they are used."""
     try:
         unused = _UNUSED.setdefault(source, collections.deque())
     except TypeError:  # no weak references to this kind of iterator
@@ -163,7 +163,7 @@ def _drained(unused: collections.deque) -> Iterator[Any]:
 
 
 def _from_function(batches: Callable[[], Iterable], ahead: list) -> tf.data.Dataset:
-    """Returns a dataset of the batches of an iterable, with the spec of the first few of them."""
+    """A dataset of the batches of an iterable, with the spec of the first few of them."""
     if not ahead:
         raise ValueError("Expected a source with at least one batch. Received: an empty one.")
 
@@ -179,7 +179,7 @@ def _from_function(batches: Callable[[], Iterable], ahead: list) -> tf.data.Data
 
 
 def _to_element(batch: Any) -> tuple:
-    """Returns a batch as a tuple `(x,)`, `(x, y)` or `(x, y, sample_weight)` of arrays."""
+    """A batch as a tuple `(x,)`, `(x, y)` or `(x, y, sample_weight)` of arrays."""
     parts = batch if type(batch) is tuple else (batch,)
     if not 1 <= len(parts) <= 3:
         raise ValueError(
@@ -208,7 +208,7 @@ def _spec(array: np.ndarray | None) -> tf.TypeSpec:
 
 
 def _widen(spec: tf.TypeSpec, array: np.ndarray | None) -> tf.TypeSpec:
-    """Returns a spec that also admits `array`: axes that differ become unknown."""
+    """A spec that also admits `array`: axes that differ become unknown."""
     wider = spec.most_specific_common_supertype([_spec(array)])
     if wider is None:
         raise ValueError(

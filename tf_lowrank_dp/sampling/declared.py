@@ -121,7 +121,7 @@ def _declare_poisson(
     num_examples: int | None,
     sampling_rate: float | None,
 ) -> Sampling:
-    """Returns the Poisson sampling that the numbers state, if they are complete."""
+    """The Poisson sampling that the numbers state, if they are complete."""
     if sampling_rate is not None:
         sampling_rate = _validate.probability(sampling_rate=sampling_rate)
     if static is not None and sampling_rate != 1.0 and batch_size != num_examples:
@@ -148,7 +148,7 @@ def _declare_poisson(
 
 
 def _steps_per_pass(batches: tf.data.Dataset, steps_per_epoch: int | None) -> int:
-    """Returns the number of batches in a pass: the dataset's own length, else the user's."""
+    """The number of batches in a pass: the dataset's own length, else the user's."""
     cardinality = int(batches.cardinality())
     if cardinality == tf.data.INFINITE_CARDINALITY:
         raise ValueError(
@@ -178,7 +178,7 @@ def _steps_per_pass(batches: tf.data.Dataset, steps_per_epoch: int | None) -> in
 def _declare_shuffle(
     static: int | None, batch_size: int | None, num_examples: int | None, steps_per_pass: int
 ) -> Sampling:
-    """Returns the sampling of passes in which each example occurs at most once."""
+    """The sampling of passes in which each example occurs at most once."""
     batch_size = static if batch_size is None else batch_size
     if batch_size is None:
         raise ValueError(

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 def padded_size(n: int, multiple: int) -> int:
-    """Returns the smallest multiple of `multiple` that holds `n` rows and at least one row.
+    """The smallest multiple of `multiple` that holds `n` rows and at least one row.
 
     Formal guarantees:
         * The result is never below `n`: a draw larger than expected is padded further, never
@@ -87,5 +87,5 @@ def _pad_array(rows: np.ndarray, size: int) -> np.ndarray:
 
 
 def _empty_string(rows: np.ndarray) -> str | bytes:
-    """Returns the empty string of the kind (str or bytes) that an object array holds."""
+    """The empty string of the kind (str or bytes) that an object array holds."""
     return b"" if rows.size and isinstance(rows.flat[0], bytes) else ""

@@ -191,7 +191,7 @@ class PoissonSampler:
         return self._batches(generator, randomness.process_token())
 
     def as_dataset(self) -> tf.data.Dataset:
-        """Returns the same batches as a prefetched `tf.data.Dataset` of tensors.
+        """The same batches as a prefetched `tf.data.Dataset` of tensors.
 
         The batch dimension of its element spec is unknown and the others are static, so a
         `tf.function` over its iterator is traced once. The dataset is endless where `steps` is
@@ -216,7 +216,7 @@ class PoissonSampler:
             yield self._gather(poisson_draw(generator, self._num_examples, self.sampling_rate))
 
     def _gather(self, indices: np.ndarray) -> dict:
-        """Returns the padded logical batch of some examples."""
+        """The padded logical batch of some examples."""
         batch = tf.nest.map_structure(lambda data: rows.take_rows(data, indices), self._data)
         batch[batch_lib.PRESENCE] = np.ones(len(indices), np.float32)
         return padding.pad_rows(batch, padding.padded_size(len(indices), self._pad_to_multiple))
@@ -242,7 +242,7 @@ def _ceil_sqrt(n: int) -> int:
 
 
 def _to_data(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> dict:
-    """Returns a dict of structures of rows with the keys of a logical batch, except presence."""
+    """A dict of structures of rows with the keys of a logical batch, except presence."""
     if isinstance(x, tf.data.Dataset | keras.utils.PyDataset | GeneratorType) or callable(x):
         raise ValueError(
             "Expected arrays, which can be sampled. "

@@ -20,7 +20,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
 
 
 def process_token() -> tuple[int, int]:
-    """Returns a value that differs between a process and every process forked from it.
+    """A value that differs between a process and every process forked from it.
 
     Example:
 
@@ -31,7 +31,7 @@ def process_token() -> tuple[int, int]:
 
 
 def secret_generator() -> np.random.Generator:
-    """Returns a Philox generator whose whole 128-bit key comes from the operating system.
+    """A Philox generator whose whole 128-bit key comes from the operating system.
 
     Formal guarantees:
         * Two calls never share a key (except with probability `2**-128`).
@@ -46,7 +46,7 @@ def secret_generator() -> np.random.Generator:
 
 
 def seeded_generator(seed: int, stream: int) -> np.random.Generator:
-    """Returns a reproducible Philox generator: not private, for tests and debugging.
+    """A reproducible Philox generator: not private, for tests and debugging.
 
     Args:
         seed: non-negative integer.

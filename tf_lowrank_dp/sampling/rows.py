@@ -44,7 +44,7 @@ def to_rows(data: Any, name: str) -> Any:
 
 
 def _is_one_array(data: list | tuple) -> bool:
-    """Returns whether a list or tuple holds the rows of one array (judged by its first element)."""
+    """Whether a list or tuple holds the rows of one array (judged by its first element)."""
     if not data:
         return isinstance(data, list)
     first = data[0]
@@ -54,7 +54,7 @@ def _is_one_array(data: list | tuple) -> bool:
 
 
 def _is_scalars(data: Any) -> bool:
-    """Returns whether nested lists or tuples end in scalars (judged by the first elements)."""
+    """Whether nested lists or tuples end in scalars (judged by the first elements)."""
     while isinstance(data, list | tuple):
         if not data:
             return True
@@ -101,7 +101,7 @@ def _to_array(data: Any, name: str) -> np.ndarray:
 
 
 def batch_dtype(dtype: np.dtype) -> np.dtype:
-    """Returns the dtype that an array has in a batch: float64 becomes `keras.config.floatx()`.
+    """The dtype that an array has in a batch: float64 becomes `keras.config.floatx()`.
 
     Example:
 
@@ -113,12 +113,12 @@ def batch_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def floatx_type() -> Any:
-    """Returns the numpy type of `keras.config.floatx()` (bfloat16 included)."""
+    """The numpy type of `keras.config.floatx()` (bfloat16 included)."""
     return tf.as_dtype(keras.config.floatx()).as_numpy_dtype
 
 
 def tensor_dtype(dtype: np.dtype) -> tf.DType:
-    """Returns the TensorFlow dtype of an array in a batch; strings become `tf.string`.
+    """The TensorFlow dtype of an array in a batch; strings become `tf.string`.
 
     Raises:
         TypeError: TensorFlow has no such dtype.
@@ -133,7 +133,7 @@ def tensor_dtype(dtype: np.dtype) -> tf.DType:
 
 
 def row_spec(array: np.ndarray) -> tf.TensorSpec:
-    """Returns the spec of a batch of rows of `array`: unknown batch size, other axes static.
+    """The spec of a batch of rows of `array`: unknown batch size, other axes static.
 
     Example:
 
@@ -145,7 +145,7 @@ def row_spec(array: np.ndarray) -> tf.TensorSpec:
 
 
 def take_rows(array: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Returns a copy of some rows in the dtype of a batch.
+    """A copy of some rows in the dtype of a batch.
 
     Args:
         array: `(n, ...)`, any dtype.
@@ -164,7 +164,7 @@ def take_rows(array: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 
 def count_rows(structure: Any) -> int:
-    """Returns the number of rows that all arrays of a structure share.
+    """The number of rows that all arrays of a structure share.
 
     Args:
         structure: nested structure of numpy arrays; the keys of the outer dict name the arrays in

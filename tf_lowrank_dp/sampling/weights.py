@@ -80,7 +80,7 @@ def _as_float(weight: np.ndarray) -> np.ndarray:
 
 
 def class_weights_to_sample_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
-    """Returns the weight of every example's class; classes that are not listed weigh 1.
+    """The weight of every example's class; classes that are not listed weigh 1.
 
     Args:
         y: integer labels `(n,)` or `(n, 1)` (floating dtypes with integer values too), or one-hot
@@ -110,7 +110,7 @@ def class_weights_to_sample_weights(y: Any, class_weight: Mapping[int, float]) -
 
 
 def _class_labels(y: Any) -> np.ndarray:
-    """Returns integer labels `(n,)` from integer or one-hot targets."""
+    """Integer labels `(n,)` from integer or one-hot targets."""
     remedy = "Pass `sample_weight` instead of `class_weight`."
     if not isinstance(y, np.ndarray):
         received = "no targets" if y is None else f"a {type(y).__name__} of outputs"

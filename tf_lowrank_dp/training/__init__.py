@@ -4,7 +4,6 @@ from tf_lowrank_dp.training.callbacks import PrivacyBudget
 from tf_lowrank_dp.training.make_private import make_private, make_standard
 from tf_lowrank_dp.training.replace_batch_normalization import replace_batch_normalization
 from tf_lowrank_dp.training.report import privacy_spent, privacy_statement
-from tf_lowrank_dp.training.run import start_run
 from tf_lowrank_dp.training.trainer import PrivateTrainer
 
 __all__ = [
@@ -15,5 +14,4 @@ __all__ = [
     "privacy_spent",
     "privacy_statement",
     "replace_batch_normalization",
-    "start_run",
 ]
