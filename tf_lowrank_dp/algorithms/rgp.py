@@ -45,7 +45,7 @@ class RGP(Algorithm):
 
     name = "RGP"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _validate.integer_at_least(1, rank=self.rank)
         _validate.integer_at_least(1, power_iterations=self.power_iterations)
         _validate.one_of(CARRIERS_FROM, carriers_from=self.carriers_from)
@@ -53,7 +53,7 @@ class RGP(Algorithm):
         _validate.one_of(CARRIERS, carriers=self.carriers)
         freeze_parts(self, "include", "exclude")
 
-    def release_space(self, context) -> LowRankSpace:
+    def release_space(self, context: ReleaseContext) -> LowRankSpace:
         ranks = ranks_of(context.parameters, self.rank, self.include, self.exclude)
         return LowRankSpace(
             context.parameters,

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import seed_states
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
@@ -18,7 +19,7 @@ from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.validate_model import validate_model
 
 
-def whole_batch(x, y=None, sample_weight=None) -> dict:
+def whole_batch(x: Nested, y: Nested = None, sample_weight: Nested = None) -> dict:
     """The arguments of `fit` as one batch of tensors; what is None is left out."""
     batch = {"x": x, "y": y, "sample_weight": sample_weight}
     return {

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.anchor_groups import size_of
 from tf_lowrank_dp.release.coefficient_basis import CoefficientBasis, is_cheaper
 from tf_lowrank_dp.release.held_basis import Anchor, HeldBasis
-from tf_lowrank_dp.release.noise_energy import NoiseEnergy
-from tf_lowrank_dp.release.space import Normal, ReleaseSpace
+from tf_lowrank_dp.release.noise_energy import NoiseEnergy, Variances
+from tf_lowrank_dp.release.space import Block, Normal, ReleaseSpace
 
 Basis = HeldBasis | CoefficientBasis
 
@@ -81,7 +82,7 @@ class AnchorSpace(ReleaseSpace):
         if self._kept is None:
             self._make_room()
 
-        def renew():
+        def renew() -> tf.Tensor:
             new = [basis.tensors for basis in self.new_bases()]
             tf.nest.map_structure(lambda kept, value: kept.assign(value), self._kept, new)
             return tf.constant(True)
@@ -92,7 +93,9 @@ class AnchorSpace(ReleaseSpace):
             self._steps.assign_add(1)
         return [kind(kept) for kind, kept in zip(self._kinds, tensors, strict=True)]
 
-    def project(self, gradients, subspace: list[Basis]):
+    def project(
+        self, gradients: Sequence[PerExampleGradient], subspace: list[Basis]
+    ) -> list[Block]:
         pairs = [
             basis.project([gradients[index] for index in group])
             for group, basis in zip(self.groups, subspace, strict=True)
@@ -100,7 +103,9 @@ class AnchorSpace(ReleaseSpace):
         blocks = [[embedding for embedding, _ in pairs]]
         return [*blocks, [residual for _, residual in pairs]] if self._residual else blocks
 
-    def lift(self, released, subspace: list[Basis]):
+    def lift(
+        self, released: Sequence[Sequence[tf.Tensor]], subspace: list[Basis]
+    ) -> list[tf.Tensor]:
         lifted = {}
         for number, (group, basis) in enumerate(zip(self.groups, subspace, strict=True)):
             flat = basis.lift(released[0][number])
@@ -112,7 +117,9 @@ class AnchorSpace(ReleaseSpace):
                 lifted[index] = tf.reshape(part, shape)
         return [lifted[index] for index in range(len(self.parameters))]
 
-    def noise_energy(self, variances, normal, subspace=None):
+    def noise_energy(
+        self, variances: Variances, normal: Normal, subspace: list[Basis] | None = None
+    ) -> NoiseEnergy:
         """The lift of the embedding is orthonormal, that of the residual changes nothing.
 
         No basis is found: the energies are those of complete ones, upper bounds where public

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -11,9 +12,12 @@ from tf_lowrank_dp.per_example.gradient import PerExampleGradient, PerExampleTen
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.noise_energy import NoiseEnergy, Variances
 
-Block = list[PerExampleTensor]
+Block: TypeAlias = Sequence[PerExampleTensor]
 
-Normal = Callable[[Sequence[tuple[int, ...]]], list[tf.Tensor]]
+Subspace: TypeAlias = Any
+"""What `refresh` chose for a step; each space has its own and understands no other."""
+
+Normal: TypeAlias = Callable[[Sequence[tuple[int, ...]]], list[tf.Tensor]]
 """Standard normal float32 tensors of the shapes given, fresh at each call."""
 
 
@@ -28,19 +32,21 @@ class ReleaseSpace(abc.ABC):
     shapes: list[list[tuple[int, ...]]]
     """For each block, which is clipped by itself, the shapes of what it releases."""
 
-    def refresh(self) -> object:
+    def refresh(self) -> Subspace:
         """The subspace of the next step, chosen from public inputs; once a logical batch."""
         return None
 
     @abc.abstractmethod
-    def project(self, gradients: Sequence[PerExampleGradient], subspace) -> list[Block]:
+    def project(self, gradients: Sequence[PerExampleGradient], subspace: Subspace) -> list[Block]:
         """From one gradient per trainable variable to the blocks that are released."""
 
     @abc.abstractmethod
-    def lift(self, released: Sequence[Sequence[tf.Tensor]], subspace) -> list[tf.Tensor]:
+    def lift(self, released: Sequence[Sequence[tf.Tensor]], subspace: Subspace) -> list[tf.Tensor]:
         """From the noisy sums of the blocks back to one tensor per trainable variable."""
 
-    def noise_energy(self, variances: Variances, normal: Normal, subspace=None) -> NoiseEnergy:
+    def noise_energy(
+        self, variances: Variances, normal: Normal, subspace: Subspace = None
+    ) -> NoiseEnergy:
         """How much noise a step adds; here by lifting one draw, closed forms are for subclasses.
 
         For diagnostics, outside of graphs: no step asks for it.
@@ -75,18 +81,20 @@ class PerVariableSpace(ReleaseSpace):
         """Shapes of what is released of a parameter."""
         return [self.parameters[index].shape]
 
-    def pieces(self, index: int, gradient: PerExampleGradient, subspace) -> Block:
+    def pieces(
+        self, index: int, gradient: PerExampleGradient, subspace: Subspace
+    ) -> Sequence[PerExampleGradient]:
         """What is released of a parameter."""
         return [gradient]
 
-    def lift_piece(self, index: int, released: list[tf.Tensor], subspace) -> tf.Tensor:
+    def lift_piece(self, index: int, released: list[tf.Tensor], subspace: Subspace) -> tf.Tensor:
         """From the noisy sums of `pieces` back to the parameter's shape."""
         return released[0]
 
-    def project(self, gradients, subspace):
+    def project(self, gradients: Sequence[PerExampleGradient], subspace: Subspace) -> list[Block]:
         return self.in_blocks([self.pieces(i, g, subspace) for i, g in enumerate(gradients)])
 
-    def lift(self, released, subspace):
+    def lift(self, released: Sequence[Sequence[tf.Tensor]], subspace: Subspace) -> list[tf.Tensor]:
         pieces = self.by_variable(released)
         return [self.lift_piece(index, found, subspace) for index, found in enumerate(pieces)]
 

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import batched_sources
@@ -201,7 +202,7 @@ def _declare_shuffle(
 def _as_logical_batches(batches: tf.data.Dataset) -> tf.data.Dataset:
     """Maps `x`, `(x, y)` or `(x, y, sample_weight)` elements to logical batches."""
 
-    def to_batch(*element):
+    def to_batch(*element: Nested) -> dict[str, Nested]:
         presence = tf.ones([batched_sources.leading_dimension(element)], tf.float32)
         return batch_lib.make_batch(*element, presence=presence)
 

@@ -12,9 +12,12 @@ from tf_lowrank_dp._keras.compiled import (
     loss_tracker,
     metrics_by_output,
 )
+from tf_lowrank_dp._types import Nested
 
 
-def update_metrics(model: keras.Model, batch: dict, presence, losses, outputs) -> None:
+def update_metrics(
+    model: keras.Model, batch: dict, presence: tf.Tensor, losses: tf.Tensor, outputs: Nested
+) -> None:
     """Updates the model's metrics with the examples that are present, padding left out.
 
     Args:
@@ -52,10 +55,10 @@ def update_metrics(model: keras.Model, batch: dict, presence, losses, outputs) -
             metric.update_state(y_t, y_p, weight)
 
 
-def _present(values, presence):
+def _present(values: Nested, presence: tf.Tensor) -> Nested:
     return tf.where(presence > 0.0, values, 0.0)
 
 
-def _weighted(weight, presence):
+def _weighted(weight: tf.Tensor | None, presence: tf.Tensor) -> tf.Tensor:
     shape = tf.concat([tf.shape(presence), tf.ones([weight.shape.rank - 1], tf.int32)], 0)
     return tf.cast(weight, tf.float32) * tf.reshape(presence, shape)

@@ -7,6 +7,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import (
     LedgerEntry,
     LedgerFile,
@@ -20,6 +21,7 @@ from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
+from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
@@ -38,7 +40,7 @@ def start_run(
     *,
     seeded: bool = False,
     with_loss: bool = True,
-    target_spec=None,
+    target_spec: Nested = None,
 ) -> Run:
     """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
 
@@ -171,7 +173,7 @@ def _note_ahead(run: Run, file: LedgerFile, steps: int, left: int | None) -> Non
     run.noted_steps = entry.steps
 
 
-def _refuse_overspending(run: Run, optimizer, steps: int) -> None:
+def _refuse_overspending(run: Run, optimizer: DPOptimizer, steps: int) -> None:
     ledger = run.ledger
     _count_other_runs(run, optimizer, ledger)
     if run.steps + steps <= run.allowed_steps:
@@ -187,7 +189,7 @@ def _refuse_overspending(run: Run, optimizer, steps: int) -> None:
     )
 
 
-def _count_other_runs(run: Run, optimizer, ledger: PrivacyLedger) -> None:
+def _count_other_runs(run: Run, optimizer: DPOptimizer, ledger: PrivacyLedger) -> None:
     """Lowers the steps allowed if the ledger learnt of other releases (weights were loaded)."""
     other_steps = ledger.num_steps - run.steps
     if other_steps == run.other_steps:
@@ -207,7 +209,9 @@ def _more(run: Run, steps: int) -> LedgerEntry:
     )
 
 
-def _noise_multiplier(optimizer, sampling, steps, ledger) -> tuple[float, int | None]:
+def _noise_multiplier(
+    optimizer: DPOptimizer, sampling: Sampling, steps: int, ledger: PrivacyLedger
+) -> tuple[float, int | None]:
     """The given multiplier, the one calibrated before, or one calibrated now; and for how many."""
     if optimizer.noise_multiplier is not None:
         return float(optimizer.noise_multiplier), None
@@ -231,7 +235,7 @@ def _noise_multiplier(optimizer, sampling, steps, ledger) -> tuple[float, int | 
     return optimizer.calibrated_noise_multiplier, planned
 
 
-def _settings(optimizer) -> dict:
+def _settings(optimizer: DPOptimizer) -> dict:
     """All arguments of a private optimizer but the inner optimizer, which may change at will."""
     config = {key: value for key, value in optimizer.get_config().items() if key != "optimizer"}
     return {**config, "algorithm": optimizer.algorithm}
@@ -242,7 +246,14 @@ def _public_randomness(seed: int | None) -> NoiseGenerator:
     return NoiseGenerator(seed, "subspaces")
 
 
-def _continues(run, optimizer, model, sampling, seeded, with_loss) -> bool:
+def _continues(
+    run: Run,
+    optimizer: DPOptimizer,
+    model: keras.Model,
+    sampling: Sampling,
+    seeded: bool,
+    with_loss: bool,
+) -> bool:
     """Whether nothing has changed since the run began; shuffled data begin a new pass each time."""
     variables = model.trainable_variables
     return (
