@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ Nested: TypeAlias = Any
 """Arrays or tensors whose first axis is the example, in nested lists, tuples and dicts, or a data
 set of them; None where there are none."""
 
-Logs: TypeAlias = Mapping[str, float] | None
+Logs: TypeAlias = MutableMapping[str, float] | None
 """What Keras tells its callbacks."""
 
 LossLike: TypeAlias = "str | Callable | keras.losses.Loss | None"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from tf_lowrank_dp.algorithms.context import ReleaseContext
 from tf_lowrank_dp.release.public_data import PublicData
@@ -21,8 +21,12 @@ class Algorithm(abc.ABC):
     projects.  Its space is made from a `ReleaseContext`, which holds nothing private.
     """
 
-    name: str
-    """Of the mechanism, in ledgers and reports."""
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """Of the mechanism, in ledgers and reports."""
 
     public_data: PublicData | None = None
     """Public examples, of an algorithm that uses some; not among what is saved."""
@@ -49,7 +53,7 @@ def settings_of(algorithm: Algorithm) -> dict[str, Any]:
     >>> settings_of(LSG(RGP(rank=4), sparsity=0.25))["rank"]
     4
     """
-    found = {}
+    found: dict[str, Any] = {}
     for field in dataclasses.fields(algorithm):
         value = getattr(algorithm, field.name)
         if isinstance(value, Algorithm):

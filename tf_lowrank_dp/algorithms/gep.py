@@ -78,7 +78,7 @@ class GEP(Algorithm):
     def _clips(self) -> tuple[float, ...]:
         return (self.embedding_clip, self.residual_clip)[: 1 + self.residual]
 
-    def block_clips(self, l2_norm_clip: float | None, num_blocks: int) -> list[float]:
+    def block_clips(self, l2_norm_clip: float | None, num_blocks: int) -> tuple[float, ...]:
         return self._clips
 
     def release_space(self, context: ReleaseContext) -> ReleaseSpace:
@@ -103,6 +103,7 @@ class GEP(Algorithm):
     def _anchors(self, context: ReleaseContext) -> Callable[[], list[Anchor]]:
         """Gradients of the public examples at the present weights."""
         data, gradients = self.public_data, context.public_gradients
+        assert data is not None
         with tf.init_scope():
             features = tf.nest.map_structure(tf.constant, data.features)
             if data.labels is not None:
@@ -116,6 +117,7 @@ class GEP(Algorithm):
                 )
             if data.labels is not None:
                 return gradients(features, labels)
+            assert self.num_classes is not None
             drawn = random_labels(context.normal, data.num_rows, self.num_classes)
             return gradients(features, drawn, self.num_classes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
@@ -66,7 +66,7 @@ class RGP(Algorithm):
         )
 
     def _source(
-        self, context: ReleaseContext, positions: Sequence[int]
+        self, context: ReleaseContext, positions: Iterable[int]
     ) -> Callable[[int], tf.Tensor] | None:
         """The matrix whose subspace is followed, by position; None for random carriers."""
         parameters = context.parameters
@@ -78,7 +78,7 @@ class RGP(Algorithm):
 
         def history(index: int) -> tf.Tensor:
             warm = context.step() >= self.warmup_steps
-            initial = parameters[index].view.to_matrix(context.state[f"{INITIAL}{index}"])
+            initial = parameters[index].matrix_view.to_matrix(context.state[f"{INITIAL}{index}"])
             return parameters[index].matrix() - tf.where(warm, initial, 0.0)
 
         return history

@@ -45,7 +45,7 @@ class AlgorithmState:
     def __getitem__(self, name: str) -> tf.Variable:
         return self._variables[name]
 
-    def keep(self, name: str, value: np.ndarray) -> None:
+    def keep(self, name: str, value: np.ndarray | np.generic) -> None:
         """Keeps a value, instead of the one of this name.
 
         Args:

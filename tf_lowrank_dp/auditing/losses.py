@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp import _validate
-from tf_lowrank_dp._types import LossLike, Nested, PerExampleCompiledLoss, PerExampleLoss
+from tf_lowrank_dp._types import LossLike, Nested
+from tf_lowrank_dp.per_example.losses import PerExampleCompiledLoss, PerExampleLoss
 
 
 def per_example_losses(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -134,7 +135,7 @@ def many_run_audit(
 
 
 def _bounded_rates(
-    scores: np.ndarray, thresholds: np.ndarray, confidence: float
+    scores: Sequence[np.ndarray], thresholds: np.ndarray, confidence: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Lower bounds of true and upper bounds of false positive rates, which hold together."""
     each = (1.0 + confidence) / 2.0

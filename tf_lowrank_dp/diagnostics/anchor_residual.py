@@ -130,8 +130,8 @@ def anchor_residuals(
         name = ", ".join(space.parameters[index].path for index in group)
         every.append((directions, values, residuals))
         found[name] = _figures(*every[-1], clips)
-    counts, values, residuals = zip(*every, strict=True)
-    found[ALL] = _figures(sum(counts), np.hstack(values), np.hstack(residuals), clips)
+    counts, all_values, all_residuals = zip(*every, strict=True)
+    found[ALL] = _figures(sum(counts), np.hstack(all_values), np.hstack(all_residuals), clips)
     return found
 
 
@@ -146,7 +146,9 @@ def _space(model: keras.Model, optimizer: DPOptimizer, y: Nested, seed: int) -> 
         public_gradients(model, target_spec=spec),
         optimizer.algorithm_state.copy(),
     )
-    return optimizer.algorithm.release_space(context)
+    space = optimizer.algorithm.release_space(context)
+    assert isinstance(space, AnchorSpace)
+    return space
 
 
 def _directions(basis: Basis, size: int) -> int:

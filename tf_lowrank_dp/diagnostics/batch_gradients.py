@@ -54,7 +54,7 @@ def chosen_matrices(
             wanted = parameter.role == "kernel"
         else:
             wanted = any(part in parameter.path for part in include)
-        if wanted and parameter.view is not None:
+        if wanted and parameter.matrix_view is not None:
             path = parameter.path
             found[f"{path} ({index})" if path in found else path] = index, parameter
     if not found:
@@ -91,12 +91,12 @@ def gradient_matrices(
     gradients = per_example_gradients(model, batch)
     weights = tf.fill([size], 1.0 / size)
     return {
-        path: parameter.view.to_matrix(gradients[index].weighted_sum(weights)).numpy()
+        path: parameter.matrix_view.to_matrix(gradients[index].weighted_sum(weights)).numpy()
         for path, (index, parameter) in chosen.items()
     }
 
 
-def per_example_gradients(model: keras.Model, batch: dict) -> list[PerExampleGradient]:
+def per_example_gradients(model: keras.Model, batch: dict) -> Sequence[PerExampleGradient]:
     """Gradients of the compiled loss of each example, for each trainable variable; not private."""
     size = int(tf.nest.flatten(batch)[0].shape[0])
     with unchanged_random_state(model):

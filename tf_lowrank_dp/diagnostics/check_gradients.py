@@ -73,4 +73,4 @@ def check_gradients(
 
 def _relative(a: tf.Tensor, b: tf.Tensor, floor: float) -> float:
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    return float(np.linalg.norm(a - b) / max(np.linalg.norm(b), floor, 1e-12))
+    return float(np.linalg.norm(a - b)) / max(float(np.linalg.norm(b)), floor, 1e-12)

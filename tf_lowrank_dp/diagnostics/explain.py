@@ -47,7 +47,7 @@ def explain(model: keras.Model) -> Table:
         path, _, name = variable.path.removeprefix(f"{model.name}/").rpartition("/")
         shape, size = str(tuple(variable.shape)), f"{_size([variable]):,}"
         using = layers.get(id(variable), [])
-        for method in dict.fromkeys(_method(*layer, name) for layer in using):
+        for method in dict.fromkeys(_method(layer, capture, name) for layer, capture in using):
             rows.append((path or using[0][0].name, name, shape, size, *method))
     return Table(rows, [_frozen_layers(model)])
 

@@ -50,7 +50,9 @@ class ConvolutionCapture(LayerMixin):
         if self.bias is not None:
             z = keras.ops.add(z, self.bias)
             builders.append((self.bias, lambda d: broadcast_gradient(d, self.bias.shape)))
-        (z,) = current_recorder().watch(self.name, [z], builders)
+        recorder = current_recorder()
+        assert recorder is not None
+        (z,) = recorder.watch(self.name, [z], builders)
         return z if self.activation is None else self.activation(z)
 
     def _product(self, x: tf.Tensor, padding: str) -> tuple[tf.Tensor, Builders]:
@@ -177,7 +179,9 @@ class _SeparableCapture(_DepthwiseCapture):
         def of_depthwise(d: tf.Tensor) -> PerExampleGradient:
             return KernelGradient(geometry, with_examples_of(d, x), d)
 
-        (u,) = current_recorder().watch(self.name, [u], [(self.depthwise_kernel, of_depthwise)])
+        recorder = current_recorder()
+        assert recorder is not None
+        (u,) = recorder.watch(self.name, [u], [(self.depthwise_kernel, of_depthwise)])
         kernel = keras.ops.reshape(self.pointwise_kernel, self.pointwise_kernel.shape[-2:])
         view = MatrixView.of(tuple(self.pointwise_kernel.shape))
 

@@ -44,7 +44,9 @@ class EinsumDense(QuantizedCapture, keras.layers.EinsumDense):
         """Contracted axes in rows, features in columns; none if the kernel has other axes."""
         terms = Terms.parse(layer.equation, len(layer.equation))
         if layer.lora_enabled:
-            first, second, a_is_first = split_terms(terms)
+            steps = split_terms(terms)
+            assert steps is not None
+            first, second, a_is_first = steps
             a, b = (first, second) if a_is_first else (second, first)
             matrices = [(layer.lora_kernel_a, a), (layer.lora_kernel_b, b)]
         else:

@@ -41,7 +41,9 @@ class _EmbeddingCapture(QuantizedCapture):
             builders = [(embeddings_of(self), lambda d: _lookup(ids, d, self.input_dim))]
         outputs = keras.ops.cast(outputs, self.compute_dtype)
         outputs = tf.where(is_row[..., None], outputs, tf.cast(float("nan"), outputs.dtype))
-        (outputs,) = current_recorder().watch(self.name, [outputs], builders)
+        recorder = current_recorder()
+        assert recorder is not None
+        (outputs,) = recorder.watch(self.name, [outputs], builders)
         return outputs
 
     def _rows(self, ids: tf.Tensor) -> tf.Tensor:
@@ -123,7 +125,9 @@ class ReversibleCapture(_EmbeddingCapture):
         dtype = self.reverse_dtype or self.compute_dtype
         x, kernel = keras.ops.cast(x, dtype), keras.ops.cast(kernel, dtype)
         logits = tf.matmul(x, kernel, transpose_b=self.tie_weights)
-        (logits,) = current_recorder().watch(self.name, [logits], self._reverse_builders(x))
+        recorder = current_recorder()
+        assert recorder is not None
+        (logits,) = recorder.watch(self.name, [logits], self._reverse_builders(x))
         if self.logit_soft_cap is not None:
             logits = self.logit_soft_cap * tf.tanh(logits / self.logit_soft_cap)
         return logits

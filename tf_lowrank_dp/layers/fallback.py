@@ -81,7 +81,9 @@ def _refuse_added_losses(layer: keras.layers.Layer) -> None:
         )
 
 
-def _refuse_without_floats(layer: keras.layers.Layer, tensors: list, arguments: Nested) -> None:
+def _refuse_without_floats(
+    layer: keras.layers.Layer, tensors: list[int], arguments: Nested
+) -> None:
     if not tensors:
         raise UnsupportedModelError(
             f"Expected a float output of layer '{layer.name}', which has weights to train. "
@@ -114,7 +116,7 @@ class _VectorJacobian:
         call: Callable,
         args: tuple,
         kwargs: dict,
-        tensors: list[tf.Tensor],
+        tensors: list[int],
     ):
         self._name, self._variables = layer.name, own_variables(layer)
         own = {id(v) for v in self._variables}
@@ -126,7 +128,7 @@ class _VectorJacobian:
         self.values_read = [*self._values, *(value for _, value in self._others)]
         self._in_turn = is_whole(layer)
         self._call, self._arguments, self._tensors = call, (args, kwargs), tensors
-        self._products = {}
+        self._products: dict[tuple, list[tf.Tensor]] = {}
 
     def __call__(self, index: int, *output_gradients: tf.Tensor) -> Materialized:
         key = tuple(d.ref() for d in output_gradients)

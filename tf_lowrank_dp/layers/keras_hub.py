@@ -24,7 +24,7 @@ from tf_lowrank_dp._keras.keras_hub import (
 from tf_lowrank_dp._types import LayerMixin
 from tf_lowrank_dp.layers.embedding import ReversibleCapture
 from tf_lowrank_dp.layers.normalization import scaled
-from tf_lowrank_dp.layers.recorder import current_recorder
+from tf_lowrank_dp.layers.recorder import Builders, current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.activations import broadcast_gradient, positions, with_examples_of
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
@@ -62,6 +62,7 @@ class _PositionEmbedding(LayerMixin):
             return Materialized(tf.ensure_shape(rows, [None, *self.position_embeddings.shape]))
 
         def of_positions(d: tf.Tensor) -> PerExampleGradient:
+            assert positions is not None
             numbers = positions if len(positions.shape) > 1 else positions[None]
             return Lookup(with_examples_of(d, numbers), d, self.sequence_length)
 
@@ -80,7 +81,7 @@ class _MaskedLMHead(LayerMixin):
             return super().call(inputs, mask_positions)
         x = keras.ops.take_along_axis(inputs, mask_positions[..., None], axis=1)
         x, bias = before_projection(self, x), projection_bias(self)
-        builders = [(bias, lambda d: broadcast_gradient(d, tuple(d.shape[-1:])))]
+        builders: Builders = [(bias, lambda d: broadcast_gradient(d, tuple(d.shape[-1:])))]
         if self.token_embedding is not None:
             z = self.token_embedding(x, reverse=True)
         else:

@@ -149,7 +149,9 @@ def scaled(
     if beta is not None:
         z = z + along(beta)
         builders.append((beta, total))
-    (z,) = current_recorder().watch(layer.name, [z], builders)
+    recorder = current_recorder()
+    assert recorder is not None
+    (z,) = recorder.watch(layer.name, [z], builders)
     return z
 
 

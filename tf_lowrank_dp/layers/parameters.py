@@ -49,7 +49,8 @@ def _last_layers(model: keras.Model) -> list[keras.layers.Layer]:
     if not is_functional(model):
         captured = [layer for layer, _ in captured_layers(model)]
         return captured[-1:]
-    last, visited = [], set()
+    last: list[keras.layers.Layer] = []
+    visited: set[int] = set()
     waiting = list(keras.tree.flatten(model.outputs))
     while waiting:
         operation, call = made_by(waiting.pop())

@@ -56,7 +56,9 @@ class _RecurrentCapture(LayerMixin):
         if self.go_backwards:
             x, mask = (None if v is None else tf.reverse(v, [1]) for v in (x, mask))
         masks = _dropout_masks(self.cell, x, states, training)
-        math = math_of(self)(self.cell, x, *masks)
+        kind = math_of(self)
+        assert kind is not None
+        math = kind(self.cell, x, *masks)
         hoisted = recorder.watch(self.name, math.hoisted(), math.builders())
         outputs, states_after = run(math, hoisted, states, mask, self.unroll)
         math.finish(hoisted, tf.concat([states[0][:, None], outputs[:, :-1]], axis=1))

@@ -48,6 +48,8 @@ class CellMath(abc.ABC):
     """
 
     has_one_gradient = True
+    _projected: tf.Tensor
+    _previous: tf.Tensor
 
     def __init__(
         self, cell: keras.layers.Layer, x: tf.Tensor, input_masks: Masks, state_masks: Masks
@@ -57,11 +59,12 @@ class CellMath(abc.ABC):
         self._x = x
         self._input_masks, self._state_masks = input_masks, state_masks
         # Their gradients come from the builders, not from the tape.
-        self._kernel, self._recurrent_kernel, self._bias = (
-            None if v is None else tf.stop_gradient(keras.ops.cast(v, cell.compute_dtype))
-            for v in (cell.kernel, cell.recurrent_kernel, cell.bias)
-        )
-        self._projected = self._previous = None
+        self._kernel, self._recurrent_kernel = self._fixed(cell.kernel, cell.recurrent_kernel)
+        self._bias = None if cell.bias is None else self._fixed(cell.bias)[0]
+
+    def _fixed(self, *variables: keras.Variable) -> list[tf.Tensor]:
+        dtype = self._cell.compute_dtype
+        return [tf.stop_gradient(keras.ops.cast(variable, dtype)) for variable in variables]
 
     @property
     def product_width(self) -> int:
@@ -254,7 +257,7 @@ def _product(x: tf.Tensor, kernel: tf.Tensor, masks: Masks) -> tf.Tensor:
 
 def _product_gradient(
     x: tf.Tensor, d: tf.Tensor, masks: Masks, gram_of_d: bool = False
-) -> PerExampleGradient:
+) -> OuterProduct | ColumnBlocks:
     """Per-example gradient of the kernel in `_product`; `gram_of_d` as of `OuterProduct`."""
     if not isinstance(masks, list):
         return OuterProduct(x if masks is None else x * masks, d, gram_of_d=gram_of_d)

@@ -38,7 +38,7 @@ def run(
     length = tf.shape(hoisted[0])[1] if length is None else length
 
     def advance(
-        x: tf.Tensor, product: tf.Tensor, states: Sequence[tf.Tensor], position: int | tf.Tensor
+        x: tf.Tensor, product: tf.Tensor, states: list[tf.Tensor], position: int | tf.Tensor
     ) -> list[tf.Tensor]:
         new = math.gates(x, product, states)
         if mask is not None:

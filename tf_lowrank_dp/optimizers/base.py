@@ -94,7 +94,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
         check_finite(noise_multiplier, l2_norm_clip=l2_norm_clip)
         _validate.one_of(("flat", "per_layer"), clipping=clipping)
         for part, scale in (gradient_scale or {}).items():
-            _validate.positive(**{f"gradient_scale[{part!r}]": scale})
+            named: dict[str, Any] = {f"gradient_scale[{part!r}]": scale}
+            _validate.positive(**named)
         _validate.one_of(tuple(METHODS), gradient_method=gradient_method)
         _validate.one_of(("pld", "rdp"), accountant=accountant)
         if planned_steps is not None:

@@ -68,7 +68,7 @@ class Lookup(PerExampleGradient):
         image = tf.matmul(self._d, r, transpose_b=True)
         return _Transposed(Lookup(self._ids, image, self._input_dim))
 
-    def left(self, l: tf.Tensor, view: MatrixView) -> PerExampleGradient:  # noqa: E741
+    def left(self, l: tf.Tensor, view: MatrixView) -> OuterProduct:  # noqa: E741
         return OuterProduct(tf.gather(l, self._ids), self._d)
 
     def masked(self, mask: tf.Tensor) -> PerExampleGradient:

@@ -7,7 +7,7 @@ mean (or sum, for `reduction="sum"`) over its positions, and the training loss i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -110,8 +110,8 @@ class PerExampleCompiledLoss:
 class _Collector:
     """Stands in for the metric of one output's loss and keeps its values."""
 
-    value = None
-    variables = ()
+    value: tf.Tensor | None = None
+    variables: Sequence[keras.Variable] = ()
 
     def update_state(self, value: tf.Tensor, sample_weight: tf.Tensor | None = None) -> None:
         del sample_weight

@@ -121,10 +121,10 @@ class OuterProduct(PerExampleGradient):
             return None
         return self._x[:, 0], self._d[:, 0]
 
-    def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
+    def right(self, r: tf.Tensor, view: MatrixView) -> OuterProduct:
         return OuterProduct(tf.matmul(self._d, r, transpose_b=True), self._x)
 
-    def left(self, l: tf.Tensor, view: MatrixView) -> PerExampleGradient:  # noqa: E741
+    def left(self, l: tf.Tensor, view: MatrixView) -> OuterProduct:  # noqa: E741
         return OuterProduct(tf.matmul(self._x, l), self._d)
 
     def masked(self, mask: tf.Tensor) -> PerExampleGradient:

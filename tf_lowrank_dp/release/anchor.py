@@ -70,7 +70,8 @@ class AnchorSpace(ReleaseSpace):
         self._power_iterations, self._residual = power_iterations, residual
         self._refresh_every = refresh_every
         self._kinds: list[type] = []
-        self._kept = self._steps = None
+        self._kept: list | None = None
+        self._steps: tf.Variable | None = None
         self.shapes = [[(k,) for k in self.num_bases]]
         if residual:
             self.shapes.append([(size_of(self.parameters, group),) for group in self.groups])
@@ -87,6 +88,7 @@ class AnchorSpace(ReleaseSpace):
             tf.nest.map_structure(lambda kept, value: kept.assign(value), self._kept, new)
             return tf.constant(True)
 
+        assert self._steps is not None
         due = tf.equal(self._steps % self._refresh_every, 0)
         with tf.control_dependencies([tf.cond(due, renew, lambda: tf.constant(False))]):
             tensors = tf.nest.map_structure(tf.identity, self._kept)
@@ -95,12 +97,12 @@ class AnchorSpace(ReleaseSpace):
 
     def project(
         self, gradients: Sequence[PerExampleGradient], subspace: list[Basis]
-    ) -> list[Block]:
+    ) -> Sequence[Block]:
         pairs = [
             basis.project([gradients[index] for index in group])
             for group, basis in zip(self.groups, subspace, strict=True)
         ]
-        blocks = [[embedding for embedding, _ in pairs]]
+        blocks: list[Block] = [[embedding for embedding, _ in pairs]]
         return [*blocks, [residual for _, residual in pairs]] if self._residual else blocks
 
     def lift(

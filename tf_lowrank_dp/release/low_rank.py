@@ -13,7 +13,7 @@ from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.bases import low_rank_factors, orthonormal_columns
 from tf_lowrank_dp.release.noise_energy import NoiseEnergy, Variances
-from tf_lowrank_dp.release.space import Block, Normal, PerVariableSpace
+from tf_lowrank_dp.release.space import Normal, PerVariableSpace
 
 CARRIERS = ("both", "left", "right")
 
@@ -90,15 +90,16 @@ class LowRankSpace(PerVariableSpace):
         if index not in self.ranks:
             return super().piece_shapes(index)
         view, rank = self.parameters[index].matrix_view, self.ranks[index]
-        return [(rank, view.rows)] * self.has_left + [(rank, view.columns)] * self.has_right
+        found: list[tuple[int, ...]] = [(rank, view.rows)] * self.has_left
+        return found + [(rank, view.columns)] * self.has_right
 
     def pieces(
         self, index: int, gradient: PerExampleGradient, subspace: dict[int, Carriers]
-    ) -> Block:
+    ) -> Sequence[PerExampleGradient]:
         if index not in self.ranks:
             return super().pieces(index, gradient, subspace)
         carriers, view = subspace[index], self.parameters[index].matrix_view
-        found = []
+        found: list[PerExampleGradient] = []
         if self.has_left:
             found.append(gradient.right(carriers.right, view))
         if self.has_right:

@@ -43,7 +43,7 @@ class PowerSGDSpace(PerVariableSpace):
     ) -> tf.Tensor:
         if index not in self.ranks:
             return released[0]
-        view, rank = self.parameters[index].view, self.ranks[index]
+        view, rank = self.parameters[index].matrix_view, self.ranks[index]
         start, completion = self._normal([(1, view.columns, rank), (1, view.rows, rank)])
         gradient = view.to_matrix(released[0])
         left, _ = low_rank_factors(gradient[None], start, completion, self._power_iterations)

@@ -33,7 +33,9 @@ class ScaledSpace(ReleaseSpace):
     def refresh(self) -> Subspace:
         return self._space.refresh()
 
-    def project(self, gradients: Sequence[PerExampleGradient], subspace: Subspace) -> list[Block]:
+    def project(
+        self, gradients: Sequence[PerExampleGradient], subspace: Subspace
+    ) -> Sequence[Block]:
         scaled = [
             gradient if scale == 1.0 else _Scaled(gradient, scale)
             for gradient, scale in zip(gradients, self._scales, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import tensorflow as tf
 
@@ -19,6 +19,9 @@ Subspace: TypeAlias = Any
 
 Normal: TypeAlias = Callable[[Sequence[tuple[int, ...]]], list[tf.Tensor]]
 """Standard normal float32 tensors of the shapes given, fresh at each call."""
+
+
+Piece = TypeVar("Piece")
 
 
 class ReleaseSpace(abc.ABC):
@@ -37,7 +40,9 @@ class ReleaseSpace(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def project(self, gradients: Sequence[PerExampleGradient], subspace: Subspace) -> list[Block]:
+    def project(
+        self, gradients: Sequence[PerExampleGradient], subspace: Subspace
+    ) -> Sequence[Block]:
         """From one gradient per trainable variable to the blocks that are released."""
 
     @abc.abstractmethod
@@ -91,20 +96,22 @@ class PerVariableSpace(ReleaseSpace):
         """From the noisy sums of `pieces` back to the parameter's shape."""
         return released[0]
 
-    def project(self, gradients: Sequence[PerExampleGradient], subspace: Subspace) -> list[Block]:
+    def project(
+        self, gradients: Sequence[PerExampleGradient], subspace: Subspace
+    ) -> Sequence[Block]:
         return self.in_blocks([self.pieces(i, g, subspace) for i, g in enumerate(gradients)])
 
     def lift(self, released: Sequence[Sequence[tf.Tensor]], subspace: Subspace) -> list[tf.Tensor]:
         pieces = self.by_variable(released)
         return [self.lift_piece(index, found, subspace) for index, found in enumerate(pieces)]
 
-    def in_blocks(self, pieces: Sequence[list]) -> list[list]:
+    def in_blocks(self, pieces: Sequence[Sequence[Piece]]) -> list[list[Piece]]:
         """Pieces of each parameter, in the order of the blocks."""
         return [[piece for index in group for piece in pieces[index]] for group in self.groups]
 
-    def by_variable(self, blocks: Sequence[Sequence]) -> list[list]:
+    def by_variable(self, blocks: Sequence[Sequence[Piece]]) -> list[list[Piece]]:
         """The inverse of `in_blocks`."""
-        found: dict[int, list] = {}
+        found: dict[int, list[Piece]] = {}
         for group, pieces in zip(self.groups, blocks, strict=True):
             remaining = iter(pieces)
             for index in group:

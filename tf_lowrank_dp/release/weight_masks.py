@@ -30,7 +30,7 @@ def weight_masks(
     """
 
     def mask(parameter: Parameter) -> tf.Tensor:
-        matrix, view = parameter.matrix(), parameter.view
+        matrix, view = parameter.matrix(), parameter.matrix_view
         if unit == "weight":
             return view.to_variable(largest_weights(matrix, sparsity))
         columns = important_columns(matrix, sparsity)

@@ -6,7 +6,6 @@ import hashlib
 import os
 import secrets
 import weakref
-from typing import NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -73,7 +72,7 @@ class SecretStream:
     def __deepcopy__(self, memo: dict) -> SecretStream:
         return type(self)(self._seed, self._purpose)
 
-    def __reduce__(self) -> NoReturn:
+    def __reduce__(self) -> tuple:
         return type(self), (self._seed, self._purpose)
 
 

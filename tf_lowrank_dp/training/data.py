@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 import keras
 import tensorflow as tf
@@ -46,7 +45,7 @@ def training_data(
     y: Nested,
     *,
     sample_weight: Nested,
-    class_weight: Mapping[int, float] | None,
+    class_weight: dict[int, float] | None,
     batch_size: int | None,
     steps_per_epoch: int | None,
     sampling: str | None,
@@ -118,7 +117,7 @@ def _is_batched(x: Nested) -> bool:
 
 
 def _refuse_beside_batches(
-    what: str, y: Nested, sample_weight: Nested, class_weight: Mapping[int, float] | None
+    what: str, y: Nested, sample_weight: Nested, class_weight: dict[int, float] | None
 ) -> None:
     given = {"y": y, "sample_weight": sample_weight, "class_weight": class_weight}
     received = [name for name, value in given.items() if value is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -42,7 +42,7 @@ def fit(
     validation_split: float = 0.0,
     validation_data: Nested = None,
     shuffle: bool = True,
-    class_weight: Mapping[int, float] | None = None,
+    class_weight: dict[int, float] | None = None,
     sample_weight: Nested = None,
     initial_epoch: int = 0,
     steps_per_epoch: int | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import types
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -37,7 +38,7 @@ def compile_private(model: keras.Model, *args: Any, **kwargs: Any) -> None:
     look(model)
 
 
-_METHODS = {
+_METHODS: dict[str, Callable] = {
     "train_step": train_step,
     "make_train_function": make_train_function,
     "fit": fit,

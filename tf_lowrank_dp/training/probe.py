@@ -198,7 +198,7 @@ def _check_first_axes(model: keras.Model, forward: Forward, element_spec: Nested
     An axis that happens to be as long as one batch is not as long as another.
     """
 
-    def recorded(batch: Nested) -> list[tf.Tensor]:
+    def recorded(batch: Nested) -> None:
         tape = tf.GradientTape(watch_accessed_variables=False)
         with tape, random_numbers_from(FixedSource()), seeds_kept(), capturing(model):
             with Recorder(model.trainable_variables, tape, _ROWS):

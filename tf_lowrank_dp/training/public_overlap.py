@@ -27,13 +27,13 @@ def warn_about_overlap(public: Nested, private: Nested) -> None:
     """
     if isinstance(private, PoissonSampler):
         private = private.features
-    leaves = [_leaves(public), _leaves(private)]
-    if None in leaves or [leaf.shape[1:] for leaf in leaves[0]] != [
-        leaf.shape[1:] for leaf in leaves[1]
-    ]:
+    ours, theirs = _leaves(public), _leaves(private)
+    if ours is None or theirs is None:
         return
-    known = set(_rows(leaves[0]))
-    shared = sum(row in known for row in _rows(leaves[1]))
+    if [leaf.shape[1:] for leaf in ours] != [leaf.shape[1:] for leaf in theirs]:
+        return
+    known = set(_rows(ours))
+    shared = sum(row in known for row in _rows(theirs))
     if shared:
         warnings.warn(
             f"Expected public data without private examples. Received: {shared} private examples "

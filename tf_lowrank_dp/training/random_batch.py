@@ -47,7 +47,7 @@ def random_batch(
             readers = _readers(model, _input_name(model, path))
             return _random_strings(readers, shape, generator, sentence_lengths)
         if spec.dtype.is_floating and numbers == "unit":
-            values = generator.uniform(0.0, 1.0, shape)
+            values: np.ndarray = generator.uniform(0.0, 1.0, shape)
         elif spec.dtype.is_floating:
             values = generator.normal(0.0, 2.0, shape)
         else:
@@ -84,7 +84,7 @@ def _random_strings(
     sentence_lengths: tuple[int, int],
 ) -> tf.Tensor:
     def text() -> str:
-        reader = readers[generator.integers(len(readers))] if readers else None
+        reader = readers[int(generator.integers(len(readers)))] if readers else None
         words = [str(word) for word in reader.get_vocabulary() if word] if reader else _DIGITS
         low, high = sentence_lengths if _splits(reader) else (1, 1)
         return " ".join(generator.choice(words, generator.integers(low, high + 1)))

@@ -146,6 +146,7 @@ def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) ->
         OSError: the file cannot be written.
     """
     run, optimizer = state_of(model).run, private_optimizer(model)
+    assert run is not None
     if run.version != SPENDING.version:
         look(model)
         _begin(run, model)
@@ -174,13 +175,12 @@ def _note_ahead(run: Run, file: LedgerFile, steps: int, left: int | None) -> Non
 
 
 def _refuse_overspending(run: Run, optimizer: DPOptimizer, steps: int) -> None:
-    ledger = run.ledger
+    ledger, (_, delta) = run.ledger, _target(optimizer)
     _count_other_runs(run, optimizer, ledger)
+    assert run.allowed_steps is not None
     if run.steps + steps <= run.allowed_steps:
         return
-    would_be = ledger.epsilon(
-        optimizer.delta, accountant=optimizer.accountant, extra=[_more(run, steps)]
-    )
+    would_be = ledger.epsilon(delta, accountant=optimizer.accountant, extra=[_more(run, steps)])
     raise PrivacyBudgetExceededError(
         f"Expected epsilon to stay within {optimizer.epsilon} at delta {optimizer.delta}, which "
         f"allows this run {run.allowed_steps} steps. Received: step {run.steps + steps}, after "
@@ -194,7 +194,8 @@ def _count_other_runs(run: Run, optimizer: DPOptimizer, ledger: PrivacyLedger) -
     other_steps = ledger.num_steps - run.steps
     if other_steps == run.other_steps:
         return
-    further = max_steps(optimizer.epsilon, optimizer.delta, run.entry, ledger, optimizer.accountant)
+    further = max_steps(*_target(optimizer), run.entry, ledger, optimizer.accountant)
+    assert run.allowed_steps is not None
     run.allowed_steps = min(run.allowed_steps, run.steps + further)
     run.other_steps = other_steps
 
@@ -215,16 +216,13 @@ def _noise_multiplier(
     """The given multiplier, the one calibrated before, or one calibrated now; and for how many."""
     if optimizer.noise_multiplier is not None:
         return float(optimizer.noise_multiplier), None
-    if optimizer.calibrated_noise_multiplier is not None and ledger.num_steps:
-        entry = LedgerEntry(sampling, optimizer.calibrated_noise_multiplier, steps=0)
-        allowed = max_steps(
-            optimizer.epsilon, optimizer.delta, entry, ledger, optimizer.accountant
-        )
-        return optimizer.calibrated_noise_multiplier, allowed
+    calibrated, target = optimizer.calibrated_noise_multiplier, _target(optimizer)
+    if calibrated is not None and ledger.num_steps:
+        entry = LedgerEntry(sampling, calibrated, steps=0)
+        return calibrated, max_steps(*target, entry, ledger, optimizer.accountant)
     planned = optimizer.planned_steps or steps
-    optimizer.calibrated_noise_multiplier = calibrate_noise_multiplier(
-        optimizer.epsilon,
-        optimizer.delta,
+    calibrated = calibrate_noise_multiplier(
+        *target,
         sampling.batch_size,
         sampling.num_examples,
         steps=planned,
@@ -232,7 +230,14 @@ def _noise_multiplier(
         spent=ledger,
         sampling=sampling,
     )
-    return optimizer.calibrated_noise_multiplier, planned
+    optimizer.calibrated_noise_multiplier = calibrated
+    return calibrated, planned
+
+
+def _target(optimizer: DPOptimizer) -> tuple[float, float]:
+    """The epsilon and delta of an optimizer that was not given its noise multiplier."""
+    assert optimizer.epsilon is not None and optimizer.delta is not None
+    return optimizer.epsilon, optimizer.delta
 
 
 def _settings(optimizer: DPOptimizer) -> dict:

@@ -89,6 +89,7 @@ def check_run(model: keras.Model) -> None:
         state is not None
         and state.run is run
         and model.optimizer is run.optimizer
+        and run.loss is not None
         and run.loss.is_current
     ):
         raise NotPrivateError(

@@ -80,10 +80,10 @@ def load_weights(
     """
     look(model)
     optimizer = getattr(model, "optimizer", None)
-    is_private = isinstance(optimizer, DPOptimizer)
+    private = optimizer if isinstance(optimizer, DPOptimizer) else None
     before = SPENDING.records([optimizer])
-    restore = optimizer.restore_point() if is_private else lambda: None
-    variables = [*model.variables, *(optimizer.variables if is_private else [])]
+    restore = private.restore_point() if private is not None else lambda: None
+    variables = [*model.variables, *(private.variables if private is not None else [])]
     try:
         with SPENDING.undone_on_error(), _all_or_nothing(variables):
             type(model).load_weights(model, filepath, *args, **kwargs)
