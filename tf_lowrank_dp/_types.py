@@ -22,3 +22,5 @@ Logs: TypeAlias = MutableMapping[str, float] | None
 
 LossLike: TypeAlias = "str | Callable | keras.losses.Loss | None"
 """What `compile` takes as a loss."""
+
+LearningRate: TypeAlias = "float | keras.optimizers.schedules.LearningRateSchedule"

@@ -50,7 +50,7 @@ def _last_layers(model: keras.Model) -> list[keras.layers.Layer]:
         captured = [layer for layer, _ in captured_layers(model)]
         return captured[-1:]
     last: list[keras.layers.Layer] = []
-    visited: set[int] = set()
+    visited: set[tuple[int, int]] = set()
     waiting = list(keras.tree.flatten(model.outputs))
     while waiting:
         operation, call = made_by(waiting.pop())

@@ -52,7 +52,7 @@ def run(
         x, first = tensors[0], list(tensors[-count:])
 
         def forwards(
-            position: int | tf.Tensor, states: Sequence[tf.Tensor]
+            position: int | tf.Tensor, states: list[tf.Tensor]
         ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
             product = math.product(states[0])
             new = advance(x[:, position], product, states, position)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from typing import Any, NoReturn, Self, TypeAlias
+from typing import Any, NoReturn, Self
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._types import LearningRate
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.algorithms.algorithm import Algorithm, settings_of
 from tf_lowrank_dp.algorithms.context import PublicGradients, ReleaseContext
@@ -25,9 +26,6 @@ from tf_lowrank_dp.spending import SPENDING
 
 _LEDGER_KEY = "privacy_ledger"
 _SIGMA_KEY = "calibrated_noise_multiplier"
-
-
-LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
 
 class DPOptimizer(keras.optimizers.Optimizer):
@@ -203,11 +201,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         """What was spent until now on the model that the optimizer belongs to; what is saved."""
         return SPENDING.ledger([self])
 
-    def apply(
-        self,
-        grads: Sequence[tf.Tensor],
-        trainable_variables: Sequence[keras.Variable] | None = None,
-    ) -> NoReturn:
+    def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> NoReturn:
         """Refuses: gradients that do not come through the mechanism are not private."""
         raise NotPrivateError(_NOT_PRIVATE)
 
@@ -291,9 +285,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         }
 
     @classmethod
-    def from_config(
-        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
-    ) -> Self:
+    def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
         config = dict(config)
         inner = config.pop("optimizer")
         return cls(keras.optimizers.deserialize(inner, custom_objects), **config)

@@ -30,6 +30,7 @@ def update_metrics(
     loss_tracker(model).update_state(_present(losses, presence), sample_weight=presence)
     y, y_pred, sample_weight = batch.get("y"), outputs["y_pred"], batch.get("sample_weight")
     loss, parts = compiled_loss(model), outputs["losses"]
+    assert loss is not None
     if not loss.built:
         loss(y, y_pred)
         loss.built = True
