@@ -20,3 +20,9 @@ def pytest_runtest_teardown():
     if next(_finished) % 25 == 0:
         gc.collect()
         gc.freeze()
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--all-models", action="store_true", help="run all of tests/hostile/model_attacks"
+    )

@@ -49,6 +49,16 @@ def graph_of_function(definition: Any, input_shapes: Sequence[tf.TensorShape]) -
     return function_def_to_graph(definition, input_shapes=list(input_shapes))
 
 
+def traced_bodies(operation: tf.Operation) -> list[tf.Graph]:
+    """The graphs of a loop's or branch's functions as they were traced, with all static shapes.
+
+    Empty for what was not traced in this process, such as operations inside of a function.
+    """
+    names = ("_body_graph", "_cond_graph", "_true_graph", "_false_graph")
+    found = [getattr(operation, name, None) for name in names]
+    return [graph for graph in found if graph is not None]
+
+
 def strategies_of(part: object) -> list[tf.distribute.Strategy]:
     """The strategies in whose scope a model, an optimizer or a variable's value was made.
 

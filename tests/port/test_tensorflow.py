@@ -8,6 +8,7 @@ from tf_lowrank_dp._tensorflow import (
     next_name_number,
     operations_seen_by,
     strategies_of,
+    traced_bodies,
 )
 
 
@@ -61,3 +62,20 @@ def test_the_graph_of_a_function_in_a_library_has_its_operations_and_shapes():
         graph = graph_of_function(definition, [tf.TensorShape([3, 2])])
     assert [len(graph.inputs), graph.inputs[0].shape, graph.outputs[0].shape] == [1, [3, 2], [3]]
     assert "Sum" in {op.type for op in graph.get_operations()}
+
+
+def test_the_traced_bodies_of_a_loop_and_a_branch_have_their_names_and_shapes():
+    @tf.function(autograph=False)
+    def function(x):
+        y = tf.while_loop(lambda y: tf.reduce_sum(y) < 9.0, lambda y: (y + 1.0,), (x,))[0]
+        return tf.cond(tf.reduce_sum(x) > 0.0, lambda: y, lambda: -y)
+
+    graph = function.get_concrete_function(tf.TensorSpec([3])).graph
+    loop, branch = (
+        next(op for op in graph.get_operations() if op.type.endswith(kind))
+        for kind in ("While", "If")
+    )
+    for op, attributes in ((loop, ("body", "cond")), (branch, ("then_branch", "else_branch"))):
+        names = {graph.name for graph in traced_bodies(op)}
+        assert names == {op.get_attr(attribute).name for attribute in attributes}
+    assert [3] in [tensor.shape for body in traced_bodies(loop) for tensor in body.inputs]

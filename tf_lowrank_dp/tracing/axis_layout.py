@@ -158,7 +158,8 @@ def gather(o: Operation) -> Label:
             return o.unknown
         return Rows(axis + indices.axis, indices.inner)
     if isinstance(params, Rows) and params.axis == axis:
-        return o.joined
+        in_order = np.array_equal(o.value(1), np.arange(shapes[0][axis] or 0))
+        return params if in_order and not batch_dims else o.joined
     if isinstance(params, Rows) and isinstance(indices, Rows):
         return params if params == indices and params.axis < batch_dims else o.joined
     if batch_dims:

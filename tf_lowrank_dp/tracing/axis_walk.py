@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf_lowrank_dp._tensorflow import graph_of_function
+from tf_lowrank_dp._tensorflow import graph_of_function, traced_bodies
 from tf_lowrank_dp.tracing.axis_rules import ELEMENTWISE, REDUCTIONS, RULES, apply
 from tf_lowrank_dp.tracing.example_axis import (
     Joined,
@@ -17,6 +17,7 @@ from tf_lowrank_dp.tracing.example_axis import (
     Public,
     Rows,
     Unknown,
+    likely_rows,
     worst,
 )
 from tf_lowrank_dp.tracing.random_draws import DRAWS
@@ -26,6 +27,7 @@ _LOOPS = ("While", "StatelessWhile")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _EVEN = {*ELEMENTWISE, *REDUCTIONS, *DRAWS, "Fill", "BroadcastTo", "Tile", "Reshape"}
 _EVEN |= {"ExpandDims", "Squeeze", "Transpose"}
+_EVEN_ALWAYS = {"Fill", "ZerosLike", "OnesLike", "TensorListReserve", "EmptyTensorList"}
 _WRITES = ("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert", "LookupTableImport")
 _WRITES += ("LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc", "EagerPyFunc", "WriteFile")
 _FIRST_ONLY = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
@@ -80,28 +82,52 @@ class Walk:
             return [self._public(op, found)] * count
         operation = Operation(op, tuple(found), self.size)
         if op.type.startswith("TensorList"):
-            return [_list_label(operation)] * count
-        label = apply(RULES.get(op.type, _not_known), operation)
+            label = _list_label(operation)
+        else:
+            label = apply(RULES.get(op.type, _not_known), operation)
         if op.type in _FIRST_ONLY and isinstance(label, Rows):
             return [label] + [Public()] * (count - 1)
+        if isinstance(label, Unknown):
+            return self._unknown(operation, label)
         return [label] * count
 
+    def _unknown(self, operation: Operation, label: Unknown) -> list[Label]:
+        """Labels of outputs that are not known: what follows if examples were kept apart so far."""
+        op = operation.op
+        assumed = tuple(
+            known.likely if isinstance(known, Unknown) and known.likely else known
+            for known in operation.labels
+        )
+        after = None
+        if assumed != operation.labels and op.type in RULES:
+            after = apply(RULES[op.type], Operation(op, assumed, self.size))
+        if isinstance(after, Joined):
+            return [after] * len(op.outputs)
+        return [
+            Unknown(
+                label.by, after if isinstance(after, Rows) else likely_rows(tensor, self.size)
+            )
+            for tensor in op.outputs
+        ]
+
     def _public(self, op: tf.Operation, found: list[Label]) -> Label:
-        """The label of what is computed without examples, such as the random numbers of rows."""
-        is_draw = op.type in DRAWS
-        shape = op.outputs[0].shape
-        if is_draw and shape.is_fully_defined():
-            own = [axis for axis, length in enumerate(shape) if length and length % self.size == 0]
-            if len(own) == 1:
-                return Rows(own[0], shape[own[0]] // self.size)
-        is_random = is_draw or any(label.random for label in found)
-        return Public(_is_even(op, found), is_random)
+        """The label of what is computed without examples.
+
+        Zeros for each row, and each row's own random numbers, are of one example like its data.
+        """
+        even, rows = _is_even(op, found), likely_rows(op.outputs[0], self.size)
+        if even and rows is not None:
+            return rows
+        return Public(even, op.type in DRAWS or any(label.random for label in found))
 
     def _called(self, op: tf.Operation, attribute: str, found: list[Label]) -> list[Label]:
         return self.outputs(self._body(op, op.get_attr(attribute).name, op.inputs), found)
 
     def _body(self, op: tf.Operation, name: str, inputs: Sequence[tf.Tensor]) -> tf.Graph:
         """The graph of a function that an operation calls, with the shapes of its inputs."""
+        for traced in traced_bodies(op):
+            if traced.name == name and len(traced.inputs) == len(inputs):
+                return traced
         if name not in self._library:
             functions = op.graph.as_graph_def().library.function
             self._library |= {function.signature.name: function for function in functions}
@@ -168,9 +194,7 @@ def _is_even(op: tf.Operation, found: list[Label]) -> bool:
     if op.type == "Const":
         value = tf.get_static_value(op.outputs[0])
         return bool(np.size(value)) and bool(np.all(value == np.ravel(value)[0]))
-    if op.type in DRAWS or op.type == "Fill":
-        return True
-    if op.type in ("ZerosLike", "OnesLike"):
+    if op.type in DRAWS or op.type in _EVEN_ALWAYS:
         return True
     return op.type in _EVEN and all(
         isinstance(label, Public) and (label.even or tensor.shape.rank == 0)

@@ -65,9 +65,12 @@ class Unknown(Label):
 
     Attributes:
         by: name and type of the operation.
+        likely: where the examples are if the operation kept them apart, by the length of the axes;
+            what joins them after that is found nevertheless.
     """
 
     by: str
+    likely: Rows | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,11 +163,18 @@ def shape_of(tensor: tf.Tensor) -> tuple[int, ...] | None:
 
 def worst(labels: Sequence[Label]) -> Label | None:
     """The label that decides whatever an operation does: joined, then unknown; else None."""
-    for kind in (Joined, Unknown):
-        for label in labels:
-            if isinstance(label, kind):
-                return label
-    return None
+    for label in labels:
+        if isinstance(label, Joined):
+            return label
+    unknown = [label for label in labels if isinstance(label, Unknown)]
+    return Unknown(unknown[0].by) if unknown else None
+
+
+def likely_rows(tensor: tf.Tensor, size: int) -> Rows | None:
+    """The only axis as long as a multiple of the number of examples; None if there are others."""
+    lengths = shape_of(tensor) or ()
+    found = [axis for axis, length in enumerate(lengths) if length and length % size == 0]
+    return Rows(found[0], lengths[found[0]] // size) if len(found) == 1 else None
 
 
 def reshaped(label: Rows, before: tuple, after: tuple, size: int) -> Rows | None:

@@ -73,19 +73,22 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
         ]
         for numbers in RANGES
     ]
-    compared = False
+    compared, usable = False, []
     for first, other in batches:
-        for values in weights:
-            try:
+        try:
+            for values in weights:
                 compared |= _check_losses(together, alike, first, other, values)
-            except tf.errors.InvalidArgumentError as error:
-                if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
-                    raise _reads_other_strings(model) from error
-                raise
+            usable.append((first, other))
+        except tf.errors.InvalidArgumentError as error:
+            if usable:
+                continue  # Ids, for example, for which the model has no rows.
+            if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
+                raise _reads_other_strings(model) from error
+            raise
     proven = check_rows(model, forward, element_spec, recorded)
     if recorded:
         _check_first_axes(model, forward, element_spec)
-        both = [tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), *pair) for pair in batches]
+        both = [tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), *pair) for pair in usable]
         check_gradients(model, forward, both, weights[::-1])
     if not (compared or proven):
         raise UnsupportedModelError(
