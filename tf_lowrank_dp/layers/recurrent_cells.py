@@ -216,7 +216,7 @@ class GruBeforeMath(CellMath):
         g = self._cell.activation(x[:, gates:] + candidate)
         return [z * states[0] + (1.0 - z) * g]
 
-    def _recurrent_gradient(self, d: tf.Tensor) -> PerExampleGradient:
+    def _recurrent_gradient(self, d: tf.Tensor, *_: tf.Tensor) -> PerExampleGradient:
         h, gates = self._previous, 2 * self._units
         product = _product(h, self._gate_kernel, _at_all(self._gate_masks))
         r = self._cell.recurrent_activation(

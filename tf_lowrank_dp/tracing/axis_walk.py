@@ -202,7 +202,8 @@ def _is_even(op: tf.Operation, found: list[Label]) -> bool:
     return op.type in _EVEN and all(
         isinstance(label, Public) and (label.even or tensor.shape.rank == 0)
         for label, tensor in zip(found, op.inputs, strict=True)
-        if tensor.dtype not in (tf.int32, tf.resource) or not isinstance(label, Public) or label.even
+        if not (isinstance(label, Public) and not label.even)
+        or tensor.dtype not in (tf.int32, tf.resource)
     )
 
 
