@@ -54,7 +54,7 @@ def chosen_matrices(
             wanted = parameter.role == "kernel"
         else:
             wanted = any(part in parameter.path for part in include)
-        if wanted and parameter.matrix_view is not None:
+        if wanted and parameter.view is not None:
             path = parameter.path
             found[f"{path} ({index})" if path in found else path] = index, parameter
     if not found:

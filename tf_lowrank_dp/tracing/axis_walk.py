@@ -28,10 +28,9 @@ _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _EVEN = {*ELEMENTWISE, *REDUCTIONS, *DRAWS, "Fill", "BroadcastTo", "Tile", "Reshape"}
 _EVEN |= {"ExpandDims", "Squeeze", "Transpose"}
 _EVEN_ALWAYS = {"Fill", "ZerosLike", "OnesLike", "TensorListReserve", "EmptyTensorList"}
-_WRITES = (
-    *("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert", "LookupTableImport"),
-    *("LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc", "EagerPyFunc", "WriteFile"),
-)
+_WRITES: tuple[str, ...] = ("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert")
+_WRITES += ("LookupTableImport", "LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc")
+_WRITES += ("EagerPyFunc", "WriteFile")
 _FIRST_ONLY = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 
 
@@ -202,7 +201,8 @@ def _is_even(op: tf.Operation, found: list[Label]) -> bool:
     return op.type in _EVEN and all(
         isinstance(label, Public) and (label.even or tensor.shape.rank == 0)
         for label, tensor in zip(found, op.inputs, strict=True)
-        if not (isinstance(label, Public) and not label.even)
+        if not isinstance(label, Public)
+        or label.even
         or tensor.dtype not in (tf.int32, tf.resource)
     )
 
