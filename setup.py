@@ -36,13 +36,14 @@ setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     packages=find_packages(include=["tf_lowrank_dp", "tf_lowrank_dp.*"]),
+    package_data={"tf_lowrank_dp": ["py.typed"]},
     python_requires=">=3.11",
     install_requires=CORE,
     extras_require={
         "examples": EXAMPLES,
         "test": TEST,
         "benchmarks": BENCHMARKS,
-        "dev": [*TEST, *EXAMPLES, *BENCHMARKS, "ruff>=0.8"],
+        "dev": [*TEST, *EXAMPLES, *BENCHMARKS, "ruff>=0.8", "mypy>=2.4"],
         # For comparing privacy statements only: what those of TensorFlow Privacy import. It cannot
         # be listed itself: 0.9.0, its last version, pins dp-accounting==0.4.3, which has no PLD
         # of Poisson sampling under REPLACE_ONE. Install it beside this extra, without its pins:

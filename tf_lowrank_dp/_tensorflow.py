@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -36,7 +37,7 @@ def next_name_number() -> int:
     return ops.uid()
 
 
-def graph_of_function(definition, input_shapes: Sequence[tf.TensorShape]) -> tf.Graph:
+def graph_of_function(definition: Any, input_shapes: Sequence[tf.TensorShape]) -> tf.Graph:
     """The graph of a function in a graph's library.
 
     Args:

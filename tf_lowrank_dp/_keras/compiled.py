@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 import keras
+import tensorflow as tf
 
 from tf_lowrank_dp._keras.missing import uses_private_names
+from tf_lowrank_dp._types import Nested
 
 
 @uses_private_names
@@ -15,8 +18,20 @@ def takes_training(model: keras.Model) -> bool:
     return model._call_has_training_arg
 
 
+class LossObserver(Protocol):
+    """What is told the value of each single loss."""
+
+    variables: Sequence[keras.Variable]
+
+    def update_state(self, value: tf.Tensor, sample_weight: tf.Tensor | None = None) -> None:
+        """Takes the value of this loss, once a call."""
+
+
+Observer = TypeVar("Observer", bound=LossObserver)
+
+
 @uses_private_names
-def compiled_loss(model: keras.Model):
+def compiled_loss(model: keras.Model) -> keras.losses.Loss | None:
     """The compiled losses of a model as one function `(y_true, y_pred, sample_weight)`, or None.
 
     Another object each time the model is compiled.
@@ -25,13 +40,13 @@ def compiled_loss(model: keras.Model):
 
 
 @uses_private_names
-def losses_and_weights(compiled) -> tuple[object, object]:
+def losses_and_weights(compiled: keras.losses.Loss) -> tuple[Nested, Nested]:
     """The `loss` and the `loss_weights` given to `compile`, of a `compiled_loss`."""
     return compiled._user_loss, compiled._user_loss_weights
 
 
 @uses_private_names
-def with_losses(compiled, losses):
+def with_losses(compiled: keras.losses.Loss, losses: Nested) -> keras.losses.Loss:
     """A `compiled_loss` with the same weights and names of outputs, not yet built.
 
     Args:
@@ -42,12 +57,12 @@ def with_losses(compiled, losses):
 
 
 @uses_private_names
-def observe_losses(compiled, observer: Callable[[], object]) -> list:
+def observe_losses(compiled: keras.losses.Loss, observer: Callable[[], Observer]) -> list[Observer]:
     """Has the value of each single loss given to an observer, in place of the metric of this loss.
 
     Args:
         compiled: a built `compiled_loss`.
-        observer: makes an object with `update_state(value, sample_weight=None)` and `variables`.
+        observer: makes one for a loss.
 
     Returns:
         The observers, one for each loss.
@@ -64,13 +79,13 @@ def loss_tracker(model: keras.Model) -> keras.metrics.Mean:
 
 
 @uses_private_names
-def compiled_metrics(model: keras.Model):
+def compiled_metrics(model: keras.Model) -> keras.metrics.Metric | None:
     """The metrics given to `compile` as one metric of all outputs, or None."""
     return model._compile_metrics
 
 
 @uses_private_names
-def by_output(compiled, values) -> list:
+def by_output(compiled: keras.metrics.Metric, values: Nested) -> list:
     """Targets, predictions or weights as a list in the order of the outputs.
 
     Args:
@@ -81,7 +96,7 @@ def by_output(compiled, values) -> list:
 
 
 @uses_private_names
-def metrics_by_output(compiled) -> tuple[list, list]:
+def metrics_by_output(compiled: keras.metrics.Metric) -> tuple[list, list]:
     """The `metrics` and the `weighted_metrics` of each output, None where an output has none.
 
     Args:

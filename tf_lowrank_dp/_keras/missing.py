@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import keras
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def uses_private_names(function: Callable) -> Callable:
+
+def uses_private_names(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator: names the function and the version of Keras where a private name is missing.
 
     The function does nothing but look up private names and call what they hold.
@@ -18,7 +22,7 @@ def uses_private_names(function: Callable) -> Callable:
     """
 
     @functools.wraps(function)
-    def checked(*args, **kwargs):
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except (AttributeError, ImportError) as error:

@@ -205,7 +205,7 @@ def _planned_steps(epochs: int | None, steps: int | None, sampling: Sampling) ->
     if steps is not None:
         return _validate.integer_at_least(1, steps=steps)
     epochs = _validate.integer_at_least(1, epochs=epochs)
-    if sampling.kind == "shuffle":
+    if sampling.steps_per_pass is not None:
         return epochs * sampling.steps_per_pass
     if sampling.num_examples is None:
         raise _validate.error(

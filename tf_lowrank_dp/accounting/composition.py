@@ -44,7 +44,7 @@ class Mechanism(NamedTuple):
 
     sampling_rate: float
     noise_multiplier: float
-    count: int
+    count: int  # type: ignore[assignment]  # hides `tuple.count`, which nobody calls
 
 
 @functools.lru_cache(maxsize=1024)

@@ -107,7 +107,8 @@ def mechanisms_of(entries: Iterable[LedgerEntry]) -> tuple[Mechanism, ...]:
     """
     counts: collections.Counter[tuple[float, float]] = collections.Counter()
     for entry in entries:
-        rate = entry.sampling.sampling_rate if entry.sampling.kind == "poisson" else 1.0
+        sampling_rate = entry.sampling.sampling_rate
+        rate = 1.0 if sampling_rate is None else sampling_rate
         counts[rate, entry.noise_multiplier] += entry.sampling.passes(entry.steps)
     return tuple(
         Mechanism(rate, noise_multiplier, count)

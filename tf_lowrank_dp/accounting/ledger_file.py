@@ -12,7 +12,7 @@ from tf_lowrank_dp.accounting.ledger import PrivacyLedger
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]  # no module, which `_lock` asks for
 
 _OPEN: weakref.WeakValueDictionary[str, LedgerFile] = weakref.WeakValueDictionary()
 _BEGINNING = PrivacyLedger().to_json()[:20].encode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Literal, cast
 
 import dp_accounting
 
@@ -110,7 +110,9 @@ class Sampling:
         >>> Sampling.poisson(batch_size=64, sampling_rate=0.01).sampling_rate
         0.01
         """
-        return cls("poisson", num_examples, batch_size, sampling_rate=sampling_rate)
+        # Without a batch size: `__post_init__` refuses.
+        size = cast(int, batch_size)
+        return cls("poisson", num_examples, size, sampling_rate=sampling_rate)
 
     @classmethod
     def shuffle(
@@ -155,7 +157,7 @@ class Sampling:
         7
         """
         steps = _validate.integer_at_least(0, steps=steps)
-        return steps if self.kind == "poisson" else -(-steps // self.steps_per_pass)
+        return steps if self.steps_per_pass is None else -(-steps // self.steps_per_pass)
 
     def event(self, gaussian: dp_accounting.GaussianDpEvent, steps: int) -> dp_accounting.DpEvent:
         """The event of `steps` steps whose release is `gaussian`, in any step.
@@ -186,7 +188,7 @@ class Sampling:
         count = self.passes(steps)
         if count == 0:
             return dp_accounting.NoOpDpEvent()
-        if self.kind == "poisson" and self.sampling_rate < 1:
+        if self.sampling_rate is not None and self.sampling_rate < 1:
             sampled = dp_accounting.PoissonSampledDpEvent(self.sampling_rate, gaussian)
             return dp_accounting.SelfComposedDpEvent(sampled, count)
         return dp_accounting.SelfComposedDpEvent(gaussian, count)

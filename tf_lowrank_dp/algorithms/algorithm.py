@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from tf_lowrank_dp.algorithms.context import ReleaseContext
 from tf_lowrank_dp.release.public_data import PublicData
@@ -33,8 +33,12 @@ class Algorithm(abc.ABC):
     (0.5, 0.5, 0.5, 0.5)
     """
 
-    name: str
-    """Of the mechanism, in ledgers and reports."""
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """Of the mechanism, in ledgers and reports."""
 
     public_data: PublicData | None = None
     """Public examples, of an algorithm that uses some; not among what is saved."""
@@ -64,7 +68,7 @@ def settings_of(algorithm: Algorithm) -> dict[str, Any]:
     >>> settings_of(LSG(RGP(rank=4), sparsity=0.25))["rank"]
     4
     """
-    found = {}
+    found: dict[str, Any] = {}
     for field in dataclasses.fields(algorithm):
         value = getattr(algorithm, field.name)
         if isinstance(value, Algorithm):

@@ -15,6 +15,7 @@ from tf_lowrank_dp.release.anchor import AnchorSpace
 from tf_lowrank_dp.release.anchor_groups import allocated_bases, anchor_groups, size_of
 from tf_lowrank_dp.release.held_basis import Anchor
 from tf_lowrank_dp.release.public_data import PublicData, random_labels
+from tf_lowrank_dp.release.space import ReleaseSpace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +46,7 @@ class GEP(Algorithm):
     refresh_every: int = 1
     public_data: PublicData | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("num_bases", "power_iterations", "refresh_every"):
             _validate.integer_at_least(1, **{name: getattr(self, name)})
         if self.num_classes is not None:
@@ -77,10 +78,10 @@ class GEP(Algorithm):
     def _clips(self) -> tuple[float, ...]:
         return (self.embedding_clip, self.residual_clip)[: 1 + self.residual]
 
-    def block_clips(self, l2_norm_clip, num_blocks):
+    def block_clips(self, l2_norm_clip: float | None, num_blocks: int) -> tuple[float, ...]:
         return self._clips
 
-    def release_space(self, context):
+    def release_space(self, context: ReleaseContext) -> ReleaseSpace:
         if self.public_data is None:
             raise ValueError(
                 "Expected public data, from which the basis is found. Received: none; they are not "
@@ -102,6 +103,7 @@ class GEP(Algorithm):
     def _anchors(self, context: ReleaseContext) -> Callable[[], list[Anchor]]:
         """Gradients of the public examples at the present weights."""
         data, gradients = self.public_data, context.public_gradients
+        assert data is not None
         with tf.init_scope():
             features = tf.nest.map_structure(tf.constant, data.features)
             if data.labels is not None:
@@ -115,13 +117,14 @@ class GEP(Algorithm):
                 )
             if data.labels is not None:
                 return gradients(features, labels)
+            assert self.num_classes is not None
             drawn = random_labels(context.normal, data.num_rows, self.num_classes)
             return gradients(features, drawn, self.num_classes)
 
         return anchors
 
 
-def _check_groups(num_groups, groups) -> None:
+def _check_groups(num_groups: int | None, groups: Sequence[Sequence[str]] | None) -> None:
     if num_groups is not None:
         _validate.integer_at_least(1, num_groups=num_groups)
         if groups is not None:

@@ -8,8 +8,10 @@ import tensorflow as tf
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.algorithms.algorithm import Algorithm
+from tf_lowrank_dp.algorithms.context import ReleaseContext
 from tf_lowrank_dp.algorithms.rgp import RGP
 from tf_lowrank_dp.release.masked import MaskedSpace
+from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.release.unit_masks import MASKS_FROM, unit_masks
 
 
@@ -31,12 +33,12 @@ class LSG(Algorithm):
 
     name = "LSG"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _validate.fraction(sparsity=self.sparsity)
         _validate.integer_at_least(0, sparsity_start_step=self.sparsity_start_step)
         _validate.one_of(MASKS_FROM, masks_from=self.masks_from)
 
-    def release_space(self, context):
+    def release_space(self, context: ReleaseContext) -> ReleaseSpace:
         space = self.low_rank.release_space(context)
 
         def is_sparse() -> tf.Tensor:

@@ -46,9 +46,9 @@ def ranks_of(
     """
 
     def saves_half(parameter: Parameter) -> bool:
-        m, n = parameter.view.rows, parameter.view.columns
+        m, n = parameter.matrix_view.rows, parameter.matrix_view.columns
         return 2 * rank * (m + n) <= m * n
 
     selected = selected_matrices(parameters, include, exclude, saves_half)
-    views = {index: parameters[index].view for index in selected}
+    views = {index: parameters[index].matrix_view for index in selected}
     return {i: min(rank, view.rows, view.columns) for i, view in views.items()}

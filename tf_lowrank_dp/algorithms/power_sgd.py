@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.algorithms.algorithm import Algorithm
+from tf_lowrank_dp.algorithms.context import ReleaseContext
 from tf_lowrank_dp.algorithms.matrices import freeze_parts, ranks_of
 from tf_lowrank_dp.release.power_sgd import PowerSGDSpace
+from tf_lowrank_dp.release.space import ReleaseSpace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +31,12 @@ class DPPowerSGD(Algorithm):
 
     name = "DP-PowerSGD"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _validate.integer_at_least(1, rank=self.rank)
         _validate.integer_at_least(1, power_iterations=self.power_iterations)
         freeze_parts(self, "include", "exclude")
 
-    def release_space(self, context):
+    def release_space(self, context: ReleaseContext) -> ReleaseSpace:
         return PowerSGDSpace(
             context.parameters,
             context.groups,

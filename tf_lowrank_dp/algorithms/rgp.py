@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
@@ -45,7 +45,7 @@ class RGP(Algorithm):
 
     name = "RGP"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _validate.integer_at_least(1, rank=self.rank)
         _validate.integer_at_least(1, power_iterations=self.power_iterations)
         _validate.one_of(CARRIERS_FROM, carriers_from=self.carriers_from)
@@ -53,7 +53,7 @@ class RGP(Algorithm):
         _validate.one_of(CARRIERS, carriers=self.carriers)
         freeze_parts(self, "include", "exclude")
 
-    def release_space(self, context) -> LowRankSpace:
+    def release_space(self, context: ReleaseContext) -> LowRankSpace:
         ranks = ranks_of(context.parameters, self.rank, self.include, self.exclude)
         return LowRankSpace(
             context.parameters,
@@ -66,7 +66,7 @@ class RGP(Algorithm):
         )
 
     def _source(
-        self, context: ReleaseContext, positions: Sequence[int]
+        self, context: ReleaseContext, positions: Iterable[int]
     ) -> Callable[[int], tf.Tensor] | None:
         """The matrix whose subspace is followed, by position; None for random carriers."""
         parameters = context.parameters
@@ -78,7 +78,7 @@ class RGP(Algorithm):
 
         def history(index: int) -> tf.Tensor:
             warm = context.step() >= self.warmup_steps
-            initial = parameters[index].view.to_matrix(context.state[f"{INITIAL}{index}"])
+            initial = parameters[index].matrix_view.to_matrix(context.state[f"{INITIAL}{index}"])
             return parameters[index].matrix() - tf.where(warm, initial, 0.0)
 
         return history

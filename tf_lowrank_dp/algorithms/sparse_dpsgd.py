@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.algorithms.algorithm import Algorithm
+from tf_lowrank_dp.algorithms.context import ReleaseContext
 from tf_lowrank_dp.algorithms.matrices import freeze_parts
 from tf_lowrank_dp.release.identity import IdentitySpace
 from tf_lowrank_dp.release.masked import MaskedSpace
 from tf_lowrank_dp.release.selection import selected_matrices
+from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.release.weight_masks import UNITS, weight_masks
 
 
@@ -32,12 +34,12 @@ class SparseDPSGD(Algorithm):
 
     name = "Sparse DP-SGD"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _validate.fraction(sparsity=self.sparsity)
         _validate.one_of(UNITS, unit=self.unit)
         freeze_parts(self, "include", "exclude")
 
-    def release_space(self, context):
+    def release_space(self, context: ReleaseContext) -> ReleaseSpace:
         selected = selected_matrices(context.parameters, self.include, self.exclude)
         masks = weight_masks(context.parameters, selected, self.sparsity, self.unit)
         return MaskedSpace(IdentitySpace(context.parameters, context.groups), masks)

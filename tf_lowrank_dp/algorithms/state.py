@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +24,7 @@ class AlgorithmState:
     (['scale'], [1.0, 2.0])
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._variables: dict[str, tf.Variable] = {}
         # For the name of `keep_first`, paths of variables by the names of their values.
         self._paths: dict[str, dict[str, str]] = {}
@@ -45,7 +45,7 @@ class AlgorithmState:
     def __getitem__(self, name: str) -> tf.Variable:
         return self._variables[name]
 
-    def keep(self, name: str, value: np.ndarray) -> None:
+    def keep(self, name: str, value: np.ndarray | np.generic) -> None:
         """Keeps a value, instead of the one of this name.
 
         Args:
@@ -87,7 +87,7 @@ class AlgorithmState:
         positions = {key: key.removeprefix(name) for key in self._variables if key.startswith(name)}
         return {int(p): self[key] for key, p in positions.items() if p.isdecimal()}
 
-    def save(self, store) -> None:
+    def save(self, store: MutableMapping[str, np.ndarray]) -> None:
         """Writes all values into a mapping, by their names."""
         for name, variable in self._variables.items():
             store[name] = variable.numpy()

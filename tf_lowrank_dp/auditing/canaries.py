@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._types import Nested
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +29,12 @@ class Canaries:
     True
     """
 
-    x: object
-    y: object
+    x: Nested
+    y: Nested
     included: np.ndarray
 
     @classmethod
-    def draw(cls, x, y=None, *, seed: int | None = None) -> Canaries:
+    def draw(cls, x: Nested, y: Nested = None, *, seed: int | None = None) -> Canaries:
         """Takes each of `m` examples with probability 1/2, independently.
 
         Args:
@@ -58,7 +59,7 @@ class Canaries:
         coins = np.random.default_rng(seed).integers(0, 2, lengths.pop())
         return cls(x, y, coins.astype(bool))
 
-    def insert(self, x, y=None) -> tuple:
+    def insert(self, x: Nested, y: Nested = None) -> tuple:
         """Training data with the included canaries appended.
 
         The number of examples tells how many canaries are in; the library counts it as public.
@@ -71,7 +72,7 @@ class Canaries:
         """
         included = self.included
 
-        def joined(data, canaries):
+        def joined(data: Nested, canaries: Nested) -> Nested:
             return np.concatenate([data, np.asarray(canaries)[included]])
 
         return keras.tree.map_structure(joined, x, self.x), (

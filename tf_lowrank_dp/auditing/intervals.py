@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 
-def lower_bound(successes, trials: int, confidence: float) -> np.ndarray:
+def lower_bound(successes: npt.ArrayLike, trials: int, confidence: float) -> np.ndarray:
     """The probability of success is at least this, at the given confidence.
 
     Exact in the sense of Clopper and Pearson: the probability that the bound lies above the truth
@@ -32,7 +33,7 @@ def lower_bound(successes, trials: int, confidence: float) -> np.ndarray:
     return np.where(successes > 0, found, 0.0)
 
 
-def upper_bound(successes, trials: int, confidence: float) -> np.ndarray:
+def upper_bound(successes: npt.ArrayLike, trials: int, confidence: float) -> np.ndarray:
     """The probability of success is at most this, at the given confidence.
 
     Args:

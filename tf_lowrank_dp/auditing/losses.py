@@ -9,10 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._types import LossLike, Nested
 from tf_lowrank_dp.per_example.losses import PerExampleCompiledLoss, PerExampleLoss
 
 
-def per_example_losses(model: keras.Model, x, y, *, loss=None, batch_size: int = 256) -> np.ndarray:
+def per_example_losses(
+    model: keras.Model, x: Nested, y: Nested, *, loss: LossLike = None, batch_size: int = 256
+) -> np.ndarray:
     """Losses of a Keras model in inference mode, private or not.
 
     Not private: whoever sees these numbers for training examples may learn from them; that is
@@ -47,7 +50,7 @@ def per_example_losses(model: keras.Model, x, y, *, loss=None, batch_size: int =
     return np.concatenate([losses(*batch).numpy() for batch in batches]).astype(np.float64)
 
 
-def loss_function(model: keras.Model, loss) -> Callable[..., tf.Tensor]:
+def loss_function(model: keras.Model, loss: LossLike) -> Callable[..., tf.Tensor]:
     """A function of features and targets `(b, ...)` that returns losses, float32 `(b,)`.
 
     Args:
@@ -60,7 +63,7 @@ def loss_function(model: keras.Model, loss) -> Callable[..., tf.Tensor]:
     return lambda features, targets: compiled(targets, model(features, training=False))[0]
 
 
-def batches_of(x, y, batch_size: int) -> tf.data.Dataset:
+def batches_of(x: Nested, y: Nested, batch_size: int) -> tf.data.Dataset:
     """Batches of features and targets in order, the last one smaller."""
     _validate.integer_at_least(1, batch_size=batch_size)
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(batch_size)

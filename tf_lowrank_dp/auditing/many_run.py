@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from dp_accounting import get_epsilon_gaussian
 from scipy import special
 
@@ -48,8 +50,8 @@ class ManyRunAudit:
 
 
 def many_run_audit(
-    scores_with,
-    scores_without,
+    scores_with: npt.ArrayLike,
+    scores_without: npt.ArrayLike,
     *,
     delta: float,
     confidence: float = 0.95,
@@ -132,14 +134,16 @@ def many_run_audit(
     )
 
 
-def _bounded_rates(scores, thresholds, confidence) -> tuple[np.ndarray, np.ndarray]:
+def _bounded_rates(
+    scores: Sequence[np.ndarray], thresholds: np.ndarray, confidence: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Lower bounds of true and upper bounds of false positive rates, which hold together."""
     each = (1.0 + confidence) / 2.0
     with_, without = (counts_above(part, thresholds) for part in scores)
     return lower_bound(with_, len(scores[0]), each), upper_bound(without, len(scores[1]), each)
 
 
-def _epsilons(true_positive, false_positive, delta) -> np.ndarray:
+def _epsilons(true_positive: np.ndarray, false_positive: np.ndarray, delta: float) -> np.ndarray:
     """For each pair of rates the epsilon below which they are impossible, at least 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         members = np.log((true_positive - delta) / false_positive)
@@ -147,6 +151,6 @@ def _epsilons(true_positive, false_positive, delta) -> np.ndarray:
     return np.fmax(0.0, np.fmax(members, others))
 
 
-def _mus(true_positive, false_positive) -> np.ndarray:
+def _mus(true_positive: np.ndarray, false_positive: np.ndarray) -> np.ndarray:
     """For each pair of rates the mu of mu-GDP below which they are impossible, or less than 0."""
     return np.fmax(-np.inf, special.ndtri(true_positive) - special.ndtri(false_positive))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import numpy.typing as npt
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.auditing.intervals import lower_bound, upper_bound
@@ -41,7 +42,11 @@ class MembershipInference:
 
 
 def membership_inference(
-    member_losses, non_member_losses, *, confidence: float = 0.95, seed: int | None = None
+    member_losses: npt.ArrayLike,
+    non_member_losses: npt.ArrayLike,
+    *,
+    confidence: float = 0.95,
+    seed: int | None = None,
 ) -> MembershipInference:
     """Attacks a model with the losses of members and of other examples.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special, stats
 
 from tf_lowrank_dp import _validate
@@ -44,8 +45,8 @@ class OneRunAudit:
 
 
 def one_run_audit(
-    scores,
-    included,
+    scores: npt.ArrayLike,
+    included: npt.ArrayLike,
     *,
     delta: float,
     guesses: tuple[int, int] | None = None,

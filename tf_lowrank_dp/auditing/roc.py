@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp._figure import new_figure
@@ -38,7 +39,7 @@ class RocCurve:
     false_positive_rates: np.ndarray
 
     @classmethod
-    def of(cls, member_scores, non_member_scores) -> RocCurve:
+    def of(cls, member_scores: npt.ArrayLike, non_member_scores: npt.ArrayLike) -> RocCurve:
         """The curve of these scores, one-dimensional arrays; ties are called together."""
         members = as_scores(member_scores=member_scores)
         others = as_scores(non_member_scores=non_member_scores)
@@ -99,7 +100,7 @@ class RocCurve:
         return self.true_positive_rates, self.false_positive_rates
 
 
-def as_scores(**named) -> np.ndarray:
+def as_scores(**named: npt.ArrayLike) -> np.ndarray:
     """Returns the named one-dimensional, non-empty array as float64.
 
     Raises:

@@ -8,11 +8,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp._types import LossLike, Nested
 from tf_lowrank_dp.auditing.losses import batches_of, loss_function
 
 
 def update_scores(
-    model: keras.Model, update: Sequence, x, y, *, loss=None, batch_size: int = 256
+    model: keras.Model,
+    update: Sequence,
+    x: Nested,
+    y: Nested,
+    *,
+    loss: LossLike = None,
+    batch_size: int = 256,
 ) -> np.ndarray:
     """The inner product of an update with minus the gradient of each example's loss.
 
@@ -57,7 +64,7 @@ def update_scores(
     ]
     losses_of = loss_function(model, loss)
 
-    def scores(features, targets):
+    def scores(features: Nested, targets: Nested) -> tf.Tensor:
         with tf.autodiff.ForwardAccumulator(variables, tangents) as accumulator:
             losses = losses_of(features, targets)
         return -accumulator.jvp(losses, tf.UnconnectedGradients.ZERO)

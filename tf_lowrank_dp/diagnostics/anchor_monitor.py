@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.diagnostics.anchor_residual import AnchorResidual, anchor_residuals
 from tf_lowrank_dp.diagnostics.periodic import PeriodicCallback
 
@@ -51,7 +52,13 @@ class AnchorMonitor(PeriodicCallback):
     """
 
     def __init__(
-        self, x, y=None, *, sample_weight=None, every: int | None = None, random_basis: bool = False
+        self,
+        x: Nested,
+        y: Nested = None,
+        *,
+        sample_weight: Nested = None,
+        every: int | None = None,
+        random_basis: bool = False,
     ):
         super().__init__(every)
         self.random_basis = random_basis
@@ -59,7 +66,7 @@ class AnchorMonitor(PeriodicCallback):
         self._batch = (x, y, sample_weight)
 
     @property
-    def recorded_steps(self):
+    def recorded_steps(self) -> list[int]:
         return self.history.steps
 
     def record(self) -> None:

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.algorithms.gep import GEP
 from tf_lowrank_dp.diagnostics.batch_gradients import (
     per_example_gradients,
@@ -21,7 +22,7 @@ from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.per_example.materialized import Materialized
-from tf_lowrank_dp.release.anchor import AnchorSpace
+from tf_lowrank_dp.release.anchor import AnchorSpace, Basis
 from tf_lowrank_dp.release.scaled import scales_of
 from tf_lowrank_dp.training.public_gradients import public_gradients
 from tf_lowrank_dp.training.train_step import private_optimizer
@@ -56,7 +57,13 @@ class AnchorResidual:
 
 
 def anchor_residuals(
-    model: keras.Model, x, y=None, sample_weight=None, *, random_basis: bool = False, seed: int = 0
+    model: keras.Model,
+    x: Nested,
+    y: Nested = None,
+    sample_weight: Nested = None,
+    *,
+    random_basis: bool = False,
+    seed: int = 0,
 ) -> dict[str, AnchorResidual]:
     """What the subspace of a model's `GEPOptimizer` misses of the gradients of one batch.
 
@@ -123,12 +130,12 @@ def anchor_residuals(
         name = ", ".join(space.parameters[index].path for index in group)
         every.append((directions, values, residuals))
         found[name] = _figures(*every[-1], clips)
-    counts, values, residuals = zip(*every, strict=True)
-    found[ALL] = _figures(sum(counts), np.hstack(values), np.hstack(residuals), clips)
+    counts, all_values, all_residuals = zip(*every, strict=True)
+    found[ALL] = _figures(sum(counts), np.hstack(all_values), np.hstack(all_residuals), clips)
     return found
 
 
-def _space(model: keras.Model, optimizer: DPOptimizer, y, seed: int) -> AnchorSpace:
+def _space(model: keras.Model, optimizer: DPOptimizer, y: Nested, seed: int) -> AnchorSpace:
     """The optimizer's space, with random numbers and public gradients of its own."""
     spec = None
     if isinstance(y, tf.Tensor):
@@ -139,10 +146,12 @@ def _space(model: keras.Model, optimizer: DPOptimizer, y, seed: int) -> AnchorSp
         public_gradients(model, target_spec=spec),
         optimizer.algorithm_state.copy(),
     )
-    return optimizer.algorithm.release_space(context)
+    space = optimizer.algorithm.release_space(context)
+    assert isinstance(space, AnchorSpace)
+    return space
 
 
-def _directions(basis, size: int) -> int:
+def _directions(basis: Basis, size: int) -> int:
     """Rows of `B` that are not zero: `|B^T e_i|` is 1 or 0."""
     lengths = [float(tf.norm(basis.lift(unit))) for unit in tf.eye(size)]
     return sum(length > 0.5 for length in lengths)

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import seed_states
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
@@ -18,7 +19,7 @@ from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.validate_model import validate_model
 
 
-def whole_batch(x, y=None, sample_weight=None) -> dict:
+def whole_batch(x: Nested, y: Nested = None, sample_weight: Nested = None) -> dict:
     """The arguments of `fit` as one batch of tensors; what is None is left out."""
     batch = {"x": x, "y": y, "sample_weight": sample_weight}
     return {
@@ -90,12 +91,12 @@ def gradient_matrices(
     gradients = per_example_gradients(model, batch)
     weights = tf.fill([size], 1.0 / size)
     return {
-        path: parameter.view.to_matrix(gradients[index].weighted_sum(weights)).numpy()
+        path: parameter.matrix_view.to_matrix(gradients[index].weighted_sum(weights)).numpy()
         for path, (index, parameter) in chosen.items()
     }
 
 
-def per_example_gradients(model: keras.Model, batch: dict) -> list[PerExampleGradient]:
+def per_example_gradients(model: keras.Model, batch: dict) -> Sequence[PerExampleGradient]:
     """Gradients of the compiled loss of each example, for each trainable variable; not private."""
     size = int(tf.nest.flatten(batch)[0].shape[0])
     with unchanged_random_state(model):

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.diagnostics.batch_gradients import whole_batch
 from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.mechanism.clipping import unguarded_norms
@@ -16,7 +17,12 @@ _LEAST_SHARE = 1e-3  # of the whole gradient: smaller parts are compared with th
 
 
 def check_gradients(
-    model: keras.Model, x, y=None, *, sample_weight=None, tolerance: float = 1e-4
+    model: keras.Model,
+    x: Nested,
+    y: Nested = None,
+    *,
+    sample_weight: Nested = None,
+    tolerance: float = 1e-4,
 ) -> float:
     """Compares the optimizer's `gradient_method` with gradients of batches of one.
 
@@ -65,6 +71,6 @@ def check_gradients(
     return worst
 
 
-def _relative(a, b, floor: float) -> float:
+def _relative(a: tf.Tensor, b: tf.Tensor, floor: float) -> float:
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    return float(np.linalg.norm(a - b) / max(np.linalg.norm(b), floor, 1e-12))
+    return float(np.linalg.norm(a - b)) / max(float(np.linalg.norm(b)), floor, 1e-12)

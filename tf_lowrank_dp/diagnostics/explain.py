@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import keras
 
 from tf_lowrank_dp.diagnostics.table import Table
@@ -45,7 +47,7 @@ def explain(model: keras.Model) -> Table:
         path, _, name = variable.path.removeprefix(f"{model.name}/").rpartition("/")
         shape, size = str(tuple(variable.shape)), f"{_size([variable]):,}"
         using = layers.get(id(variable), [])
-        for method in dict.fromkeys(_method(*layer, name) for layer in using):
+        for method in dict.fromkeys(_method(layer, capture, name) for layer, capture in using):
             rows.append((path or using[0][0].name, name, shape, size, *method))
     return Table(rows, [_frozen_layers(model)])
 
@@ -62,11 +64,11 @@ def _frozen_layers(model: keras.Model) -> str:
     return f"{counts}: {listed}."
 
 
-def _size(variables) -> int:
+def _size(variables: Iterable[keras.Variable]) -> int:
     return sum(int(keras.ops.size(variable)) for variable in variables)
 
 
-def _method(layer, capture: type, name: str) -> tuple[str, str, str]:
+def _method(layer: keras.layers.Layer, capture: type, name: str) -> tuple[str, str, str]:
     """How, time and memory."""
     if capture.__module__.endswith("layers.fallback"):
         return "fallback", "the layer once more, one example at a time", "its size"

@@ -7,6 +7,7 @@ import abc
 import keras
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._types import Logs
 
 
 class PeriodicCallback(keras.callbacks.Callback, abc.ABC):
@@ -31,16 +32,16 @@ class PeriodicCallback(keras.callbacks.Callback, abc.ABC):
     def recorded_steps(self) -> list[int]:
         """Number of updates of the weights before each record."""
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs = None) -> None:
         if self.step() not in self.recorded_steps[-1:]:
             self.record()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         if self.every is not None:
             if self.step() // self.every > self.recorded_steps[-1] // self.every:
                 self.record()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if self.every is None:
             self.record()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.diagnostics.singular_values import (
@@ -16,7 +17,9 @@ from tf_lowrank_dp.diagnostics.singular_values import (
 _ORTHONORMAL = 1e-3
 
 
-def projection_residual(gradient, left, right) -> float:
+def projection_residual(
+    gradient: npt.ArrayLike, left: npt.ArrayLike, right: npt.ArrayLike
+) -> float:
     """`|(I - L L^T) G (I - R^T R)| / |G|` in the Frobenius norm (RGP, Equations 5 and 6).
 
     This is what RGP's update loses of `G` with the carriers `L` and `R`: it keeps
@@ -50,7 +53,9 @@ def projection_residual(gradient, left, right) -> float:
     return float(np.linalg.norm(missed) / norm) if norm > 0 else math.nan
 
 
-def historical_projection_residual(gradient, history, rank: int) -> float:
+def historical_projection_residual(
+    gradient: npt.ArrayLike, history: npt.ArrayLike, rank: int
+) -> float:
     """`projection_residual` of the leading subspace of the past (RGP, Equation 5).
 
     In RGP's algorithm the past is the update `W_t - W_0`; in the paper's Figure 3 it is the
@@ -79,7 +84,7 @@ def historical_projection_residual(gradient, history, rank: int) -> float:
     return projection_residual(gradient, *leading_subspace(history, rank))
 
 
-def self_projection_residual(gradient, rank: int) -> float:
+def self_projection_residual(gradient: npt.ArrayLike, rank: int) -> float:
     """`projection_residual` of the gradient's own leading subspace (RGP, Equation 6).
 
     It is `sqrt(sum_{i > r} s_i^2 / sum_i s_i^2)` of the singular values.  A historical residual

@@ -160,7 +160,9 @@ def _table(summaries: Mapping[str, ReleaseSummary]) -> str:
     in_units = any(summary.noise_variance is None for summary in summaries.values())
     rows = [("optimizer", "parameters", "released", "noise released", "noise in gradient")]
     for name, summary in summaries.items():
-        variance = 1.0 if in_units else summary.noise_variance
+        variance = summary.noise_variance
+        if in_units or variance is None:
+            variance = 1.0
         rows.append(
             (
                 name,

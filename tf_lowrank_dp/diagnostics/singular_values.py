@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from tf_lowrank_dp import _validate
 
 
-def scaled_matrix(matrix) -> np.ndarray:
+def scaled_matrix(matrix: npt.ArrayLike) -> np.ndarray:
     """The matrix in float64 over its largest magnitude, so that no square vanishes or overflows.
 
     Args:
@@ -30,7 +31,7 @@ def scaled_matrix(matrix) -> np.ndarray:
     return matrix / (np.abs(matrix).max() or 1.0)
 
 
-def singular_values(matrix) -> np.ndarray:
+def singular_values(matrix: npt.ArrayLike) -> np.ndarray:
     """Singular values up to a common factor, float64 `(min(m, n),)`, largest first.
 
     Args:
@@ -42,7 +43,7 @@ def singular_values(matrix) -> np.ndarray:
     return np.linalg.svd(scaled, compute_uv=False)
 
 
-def leading_subspace(matrix, rank: int) -> tuple[np.ndarray, np.ndarray]:
+def leading_subspace(matrix: npt.ArrayLike, rank: int) -> tuple[np.ndarray, np.ndarray]:
     """Orthonormal bases of the leading column and row space, from a full decomposition.
 
     Args:

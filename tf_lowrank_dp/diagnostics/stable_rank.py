@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 
 import keras
+import numpy.typing as npt
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.diagnostics.batch_gradients import gradient_matrices, whole_batch
 from tf_lowrank_dp.diagnostics.singular_values import singular_values
 
 
-def stable_rank(matrix) -> float:
+def stable_rank(matrix: npt.ArrayLike) -> float:
     """The squared Frobenius norm over the squared spectral norm (RGP, Section 4.1).
 
     It is at least 1 and at most the rank; small directions hardly count.
@@ -38,7 +40,12 @@ def stable_rank(matrix) -> float:
 
 
 def gradient_stable_ranks(
-    model: keras.Model, x, y=None, *, sample_weight=None, include: Sequence[str] | None = None
+    model: keras.Model,
+    x: Nested,
+    y: Nested = None,
+    *,
+    sample_weight: Nested = None,
+    include: Sequence[str] | None = None,
 ) -> dict[str, float]:
     """The stable rank of each kernel's gradient on one batch (RGP, Figure 2).
 

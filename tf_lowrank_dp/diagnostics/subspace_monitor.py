@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.diagnostics.batch_gradients import (
     chosen_matrices,
     gradient_matrices,
@@ -92,10 +93,10 @@ class SubspaceMonitor(PeriodicCallback):
 
     def __init__(
         self,
-        x,
-        y=None,
+        x: Nested,
+        y: Nested = None,
         *,
-        sample_weight=None,
+        sample_weight: Nested = None,
         rank: int = 8,
         every: int | None = None,
         include: Sequence[str] | None = None,
@@ -111,7 +112,7 @@ class SubspaceMonitor(PeriodicCallback):
         self._past: dict[str, np.ndarray] = {}
 
     @property
-    def recorded_steps(self):
+    def recorded_steps(self) -> list[int]:
         return self.history.steps
 
     def record(self) -> None:

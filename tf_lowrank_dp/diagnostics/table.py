@@ -40,6 +40,9 @@ class Table(str):
     One layer.
     """
 
+    _rows: Sequence[Sequence[str]]
+    _notes: Sequence[str]
+
     def __new__(cls, rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> Table:
         table = super().__new__(cls, "\n".join([*text_table(rows), *notes]))
         table._rows, table._notes = rows, notes

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 
-Forward = Callable[[object], tuple[tf.Tensor, object]]
+Forward: TypeAlias = Callable[[Nested], tuple[tf.Tensor, Nested]]
 """Takes a batch and returns the losses `(b,)` and anything else."""
 
 
@@ -24,5 +26,5 @@ class Backward:
     """
 
     losses: tf.Tensor
-    outputs: object
-    gradients: list[PerExampleGradient]
+    outputs: Nested
+    gradients: Sequence[PerExampleGradient]

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.gradient_methods.backward import Backward, Forward
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.vectorized_map import compiled_vectorized_map
 
 
-def vectorized(model: keras.Model, forward: Forward, batch) -> Backward:
+def vectorized(model: keras.Model, forward: Forward, batch: Nested) -> Backward:
     """`tf.vectorized_map` of a batch-of-one gradient over the examples."""
     return _one_by_one(model, forward, batch, compiled_vectorized_map)
 
 
-def loop(model: keras.Model, forward: Forward, batch) -> Backward:
+def loop(model: keras.Model, forward: Forward, batch: Nested) -> Backward:
     """A batch-of-one gradient for each example in turn: the slow reference."""
 
-    def map_in_turn(function, elements):
+    def map_in_turn(function: Callable, elements: Nested) -> Nested:
         first = tf.nest.map_structure(tf.zeros_like, tf.nest.map_structure(_first, elements))
         trace = tf.function(function, autograph=False).get_concrete_function(first)
         signature = tf.nest.map_structure(
@@ -29,12 +32,17 @@ def loop(model: keras.Model, forward: Forward, batch) -> Backward:
     return _one_by_one(model, forward, batch, map_in_turn)
 
 
-def _one_by_one(model, forward, batch, mapper) -> Backward:
+def _one_by_one(
+    model: keras.Model,
+    forward: Forward,
+    batch: Nested,
+    mapper: Callable[[Callable, Nested], Nested],
+) -> Backward:
     """Per-example gradients from batches of one."""
     variables = model.trainable_variables
     values = [tf.convert_to_tensor(v) for v in variables]
 
-    def one_example(example):
+    def one_example(example: Nested) -> tuple[tf.Tensor, Nested, list[tf.Tensor]]:
         example = tf.nest.map_structure(lambda leaf: leaf[None], example)
         mapping = list(zip(variables, values, strict=True))
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -51,5 +59,5 @@ def _one_by_one(model, forward, batch, mapper) -> Backward:
     return Backward(losses, outputs, [Materialized(gradient) for gradient in gradients])
 
 
-def _first(leaf):
+def _first(leaf: tf.Tensor) -> tf.Tensor:
     return tf.zeros(leaf.shape[1:], leaf.dtype) if leaf.shape[1:].is_fully_defined() else leaf[0]

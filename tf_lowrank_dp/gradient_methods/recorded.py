@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.gradient_methods.backward import Backward, Forward
 from tf_lowrank_dp.layers.coverage import check_connected, check_coverage
-from tf_lowrank_dp.layers.recorder import Recorder
+from tf_lowrank_dp.layers.recorder import Recorder, Site
 from tf_lowrank_dp.layers.registry import capturing
 from tf_lowrank_dp.per_example.combined import combine
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.per_example.parameter import MatrixView
 from tf_lowrank_dp.tracing.random_ops import seeds_kept
 
 
-def bookkeeping(model: keras.Model, forward: Forward, batch) -> Backward:
+def bookkeeping(model: keras.Model, forward: Forward, batch: Nested) -> Backward:
     """One backward pass for the pre-activations; sums are formed from what it leaves behind.
 
     Args:
@@ -31,7 +33,7 @@ def bookkeeping(model: keras.Model, forward: Forward, batch) -> Backward:
     return Backward(losses, outputs, _collected(model, sites, output_gradients))
 
 
-def reweight(model: keras.Model, forward: Forward, batch) -> Backward:
+def reweight(model: keras.Model, forward: Forward, batch: Nested) -> Backward:
     """Two backward passes: the first for norms, the second for the sum of the clipped gradients.
 
     The second pass adds up the losses of the examples that count, and its output gradients are
@@ -67,35 +69,37 @@ class _Reweighted(PerExampleGradient):
     def __init__(self, first: PerExampleGradient, second: Callable[..., PerExampleGradient]):
         self._first, self._second = first, second
 
-    def squared_norms(self):
+    def squared_norms(self) -> tf.Tensor:
         return self._first.squared_norms()
 
-    def squared_norm_bounds(self):
+    def squared_norm_bounds(self) -> tf.Tensor:
         return self._first.squared_norm_bounds()
 
-    def weighted_sum(self, weights):
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         return self._second(weights).weighted_sum(weights)
 
-    def materialize(self):
+    def materialize(self) -> tf.Tensor:
         return self._first.materialize()
 
-    def factors(self):
+    def factors(self) -> tuple[tf.Tensor, tf.Tensor] | None:
         return self._first.factors()
 
-    def right(self, r, view):
+    def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
         return self._image(lambda gradient: gradient.right(r, view))
 
-    def left(self, l, view):  # noqa: E741
+    def left(self, l: tf.Tensor, view: MatrixView) -> PerExampleGradient:  # noqa: E741
         return self._image(lambda gradient: gradient.left(l, view))
 
-    def masked(self, mask):
+    def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return self._image(lambda gradient: gradient.masked(mask))
 
     def _image(self, image: Callable) -> _Reweighted:
         return _Reweighted(image(self._first), lambda weights: image(self._second(weights)))
 
 
-def _recorded(model, forward, batch, tape):
+def _recorded(
+    model: keras.Model, forward: Forward, batch: Nested, tape: tf.GradientTape
+) -> tuple[list[Site], tf.Tensor, Nested]:
     variables = model.trainable_variables
     with capturing(model), Recorder(variables, tape, _size_of(batch)) as recorder, seeds_kept():
         losses, outputs = forward(batch)
@@ -103,14 +107,16 @@ def _recorded(model, forward, batch, tape):
     return recorder.sites, tf.cast(losses, tf.float32), outputs
 
 
-def _size_of(batch) -> int | tf.Tensor:
+def _size_of(batch: Nested) -> int | tf.Tensor:
     """Number of examples, an integer where it is known."""
     leaves = tf.nest.flatten(batch)
     known = [leaf.shape[0] for leaf in leaves if leaf.shape[0] is not None]
     return known[0] if known else tf.shape(leaves[0])[0]
 
 
-def _output_gradients(tape, losses, sites) -> list[list[tf.Tensor]]:
+def _output_gradients(
+    tape: tf.GradientTape, losses: tf.Tensor, sites: Sequence[Site]
+) -> list[list[tf.Tensor]]:
     flat = tape.gradient(losses, [output for site in sites for output in site.outputs])
     remaining = iter(flat)
     gradients = [[next(remaining) for _ in site.outputs] for site in sites]
@@ -118,7 +124,9 @@ def _output_gradients(tape, losses, sites) -> list[list[tf.Tensor]]:
     return gradients
 
 
-def _collected(model, sites, output_gradients) -> list[PerExampleGradient]:
+def _collected(
+    model: keras.Model, sites: Sequence[Site], output_gradients: Sequence[Sequence[tf.Tensor]]
+) -> list[PerExampleGradient]:
     """For each variable the sum over its sites."""
     found: dict[int, list[PerExampleGradient]] = {id(v): [] for v in model.trainable_variables}
     for site, gradients in zip(sites, output_gradients, strict=True):

@@ -8,31 +8,33 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import kernel_of
+from tf_lowrank_dp._types import LayerMixin
 from tf_lowrank_dp.layers.lora import lora_scale
-from tf_lowrank_dp.layers.recorder import current_recorder
+from tf_lowrank_dp.layers.recorder import Builders, current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.activations import broadcast_gradient, positions, with_examples_of
 from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import MatrixView
 
 
-class ConvolutionCapture:
+class ConvolutionCapture(LayerMixin):
     """The forward pass of a convolution, recorded before its activation."""
 
     @classmethod
-    def can_capture(cls, layer) -> bool:
+    def can_capture(cls, layer: keras.layers.Layer) -> bool:
         """Only `channels_last`; the other layout goes through the fallback."""
         return layer.data_format == "channels_last"
 
     @classmethod
-    def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
+    def matrix_views(cls, layer: keras.layers.Layer) -> list[tuple[keras.Variable, MatrixView]]:
         """The kernel is the matrix `(offsets * cin, cout)`."""
         kernel = kernel_of(layer)
         shape = tuple(kernel.shape)
         return [(kernel, MatrixView.of(shape, input_units=shape[-2]))]
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         if current_recorder() is None:
             return super().call(inputs)
         padding, x = self.padding, inputs
@@ -40,25 +42,27 @@ class ConvolutionCapture:
             padding, x = "valid", self._padded_before(inputs)
         return self._recorded(*self._product(x, padding))
 
-    def _padded_before(self, x):
+    def _padded_before(self, x: tf.Tensor) -> tf.Tensor:
         rows = self.dilation_rate[0] * (self.kernel_size[0] - 1)
         return tf.pad(x, [[0, 0], [rows, 0], [0, 0]])
 
-    def _recorded(self, z, builders):
+    def _recorded(self, z: tf.Tensor, builders: Builders) -> tf.Tensor:
         if self.bias is not None:
             z = keras.ops.add(z, self.bias)
             builders.append((self.bias, lambda d: broadcast_gradient(d, self.bias.shape)))
-        (z,) = current_recorder().watch(self.name, [z], builders)
+        recorder = current_recorder()
+        assert recorder is not None
+        (z,) = recorder.watch(self.name, [z], builders)
         return z if self.activation is None else self.activation(z)
 
-    def _product(self, x, padding):
+    def _product(self, x: tf.Tensor, padding: str) -> tuple[tf.Tensor, Builders]:
         geometry = self._geometry(x, padding)
         z = self._convolve(x, self.kernel, padding)
         return z, [
             (kernel_of(self), lambda d: KernelGradient(geometry, with_examples_of(d, x), d))
         ]
 
-    def _convolve(self, x, kernel, padding):
+    def _convolve(self, x: tf.Tensor, kernel: tf.Tensor, padding: str) -> tf.Tensor:
         return keras.ops.conv(
             x,
             kernel,
@@ -68,7 +72,7 @@ class ConvolutionCapture:
             data_format=self.data_format,
         )
 
-    def _geometry(self, x, padding) -> Geometry:
+    def _geometry(self, x: tf.Tensor, padding: str) -> Geometry:
         return Geometry(
             self.kernel_size,
             self.strides,
@@ -85,19 +89,19 @@ class _AdaptableCapture(ConvolutionCapture):
     captures_lora = True
 
     @classmethod
-    def can_capture(cls, layer) -> bool:
+    def can_capture(cls, layer: keras.layers.Layer) -> bool:
         """Adapters are captured where the channels are in one group."""
         return super().can_capture(layer) and (not layer.lora_enabled or layer.groups == 1)
 
     @classmethod
-    def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
+    def matrix_views(cls, layer: keras.layers.Layer) -> list[tuple[keras.Variable, MatrixView]]:
         """Also of the factors of an adapter, `(offsets * cin, r)` and `(r, cout)`."""
         if not layer.lora_enabled:
             return super().matrix_views(layer)
         factors = (layer.lora_kernel_a, layer.lora_kernel_b)
         return [(f, MatrixView.of(tuple(f.shape), input_units=f.shape[-2])) for f in factors]
 
-    def _product(self, x, padding):
+    def _product(self, x: tf.Tensor, padding: str) -> tuple[tf.Tensor, Builders]:
         if not self.lora_enabled:
             return super()._product(x, padding)
         scale, dtype = lora_scale(self), self.compute_dtype
@@ -106,11 +110,11 @@ class _AdaptableCapture(ConvolutionCapture):
         z = self._convolve(x, kernel_of(self), padding) + keras.ops.matmul(u, b)
         geometry = dataclasses.replace(self._geometry(x, padding), shape=tuple(a.shape))
 
-        def of_a(d):
+        def of_a(d: tf.Tensor) -> PerExampleGradient:
             through = scale * tf.einsum("...o,ro->...r", d, b)
             return KernelGradient(geometry, with_examples_of(d, x), through)
 
-        def of_b(d):
+        def of_b(d: tf.Tensor) -> PerExampleGradient:
             return OuterProduct(positions(with_examples_of(d, u)), positions(d))
 
         return z, [(self.lora_kernel_a, of_a), (self.lora_kernel_b, of_b)]
@@ -132,7 +136,7 @@ class Conv3D(_AdaptableCapture, keras.layers.Conv3D):
 
 
 class _DepthwiseCapture(ConvolutionCapture):
-    def _convolve(self, x, kernel, padding):
+    def _convolve(self, x: tf.Tensor, kernel: tf.Tensor, padding: str) -> tf.Tensor:
         return keras.ops.depthwise_conv(
             x,
             kernel,
@@ -142,7 +146,7 @@ class _DepthwiseCapture(ConvolutionCapture):
             data_format=self.data_format,
         )
 
-    def _geometry(self, x, padding) -> Geometry:
+    def _geometry(self, x: tf.Tensor, padding: str) -> Geometry:
         channels = x.shape[-1]
         shape = (*self.kernel_size, channels, self.depth_multiplier)
         strides, rates = self.strides, self.dilation_rate
@@ -163,23 +167,25 @@ class _SeparableCapture(_DepthwiseCapture):
     """A depthwise convolution and, at each position, a matrix product."""
 
     @classmethod
-    def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
+    def matrix_views(cls, layer: keras.layers.Layer) -> list[tuple[keras.Variable, MatrixView]]:
         """Both kernels as those of convolutions."""
         kernels = (layer.depthwise_kernel, layer.pointwise_kernel)
         return [(k, MatrixView.of(tuple(k.shape), input_units=k.shape[-2])) for k in kernels]
 
-    def _product(self, x, padding):
+    def _product(self, x: tf.Tensor, padding: str) -> tuple[tf.Tensor, Builders]:
         geometry = self._geometry(x, padding)
         u = self._convolve(x, self.depthwise_kernel, padding)
 
-        def of_depthwise(d):
+        def of_depthwise(d: tf.Tensor) -> PerExampleGradient:
             return KernelGradient(geometry, with_examples_of(d, x), d)
 
-        (u,) = current_recorder().watch(self.name, [u], [(self.depthwise_kernel, of_depthwise)])
+        recorder = current_recorder()
+        assert recorder is not None
+        (u,) = recorder.watch(self.name, [u], [(self.depthwise_kernel, of_depthwise)])
         kernel = keras.ops.reshape(self.pointwise_kernel, self.pointwise_kernel.shape[-2:])
         view = MatrixView.of(tuple(self.pointwise_kernel.shape))
 
-        def of_pointwise(d):
+        def of_pointwise(d: tf.Tensor) -> PerExampleGradient:
             return OuterProduct(positions(u), positions(d), view.to_variable)
 
         return keras.ops.matmul(u, kernel), [(self.pointwise_kernel, of_pointwise)]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import keras
+import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import kernel_of
 from tf_lowrank_dp.layers.lora import lora_matmul
 from tf_lowrank_dp.layers.quantized import QuantizedCapture
-from tf_lowrank_dp.layers.recorder import current_recorder
+from tf_lowrank_dp.layers.recorder import Builders, current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.activations import broadcast_gradient, positions, with_examples_of
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import MatrixView
 
@@ -21,14 +23,14 @@ class Dense(QuantizedCapture, keras.layers.Dense):
     captures_lora = True
 
     @classmethod
-    def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
+    def matrix_views(cls, layer: keras.layers.Layer) -> list[tuple[keras.Variable, MatrixView]]:
         """The kernel is the matrix `(i, o)`; the factors of an adapter are matrices as well."""
         matrices = [] if layer.quantization_mode else [kernel_of(layer)]
         if layer.lora_enabled:
             matrices = [layer.lora_kernel_a, layer.lora_kernel_b]
         return [(matrix, MatrixView.of(tuple(matrix.shape))) for matrix in matrices]
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         recorder = current_recorder()
         if recorder is None:
             return super().call(inputs, training=training)
@@ -39,8 +41,8 @@ class Dense(QuantizedCapture, keras.layers.Dense):
         (z,) = recorder.watch(self.name, [z], builders)
         return z if self.activation is None else self.activation(z)
 
-    def _product(self, x):
-        def gradient(d):
+    def _product(self, x: tf.Tensor) -> tuple[tf.Tensor, Builders]:
+        def gradient(d: tf.Tensor) -> PerExampleGradient:
             return OuterProduct(positions(with_examples_of(d, x)), positions(d))
 
         z = self._frozen(x) if self.quantization_mode else keras.ops.matmul(x, kernel_of(self))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import keras
+import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import kernel_of
 from tf_lowrank_dp.layers.einsum_terms import Terms
 from tf_lowrank_dp.layers.lora import lora_einsum, split_terms
 from tf_lowrank_dp.layers.quantized import QuantizedCapture
-from tf_lowrank_dp.layers.recorder import current_recorder
+from tf_lowrank_dp.layers.recorder import Builders, current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.activations import broadcast_gradient
 from tf_lowrank_dp.per_example.parameter import MatrixView
@@ -39,11 +40,13 @@ class EinsumDense(QuantizedCapture, keras.layers.EinsumDense):
         return not layer.lora_enabled or split_terms(Terms(x, kernel, z)) is not None
 
     @classmethod
-    def matrix_views(cls, layer) -> list[tuple[object, MatrixView]]:
+    def matrix_views(cls, layer: keras.layers.Layer) -> list[tuple[keras.Variable, MatrixView]]:
         """Contracted axes in rows, features in columns; none if the kernel has other axes."""
         terms = Terms.parse(layer.equation, len(layer.equation))
         if layer.lora_enabled:
-            first, second, a_is_first = split_terms(terms)
+            steps = split_terms(terms)
+            assert steps is not None
+            first, second, a_is_first = steps
             a, b = (first, second) if a_is_first else (second, first)
             matrices = [(layer.lora_kernel_a, a), (layer.lora_kernel_b, b)]
         else:
@@ -51,7 +54,7 @@ class EinsumDense(QuantizedCapture, keras.layers.EinsumDense):
         views = [(matrix, of.view(tuple(matrix.shape))) for matrix, of in matrices]
         return [(matrix, view) for matrix, view in views if view is not None]
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         recorder = current_recorder()
         if recorder is None:
             return super().call(inputs, training=training)
@@ -62,7 +65,7 @@ class EinsumDense(QuantizedCapture, keras.layers.EinsumDense):
         (z,) = recorder.watch(self.name, [z], builders)
         return z if self.activation is None else self.activation(z)
 
-    def _product(self, x):
+    def _product(self, x: tf.Tensor) -> tuple[tf.Tensor, Builders]:
         if self.quantization_mode:
             z, builders = self._frozen(x), []
         else:

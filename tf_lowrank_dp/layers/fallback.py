@@ -11,12 +11,14 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import layers_of, own_losses
 from tf_lowrank_dp._keras.scopes import autocast, autocast_dtype
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import current_recorder, paused
 from tf_lowrank_dp.layers.whole_layers import is_whole
@@ -33,17 +35,17 @@ def fallback_class(layer_class: type) -> type:
     """
 
     class Fallback(layer_class):
-        def call(self, *args, **kwargs):
+        def call(self, *args: Any, **kwargs: Any) -> Nested:
             return _recorded(self, super().call, args, kwargs)
 
-        def quantized_call(self, *args, **kwargs):
+        def quantized_call(self, *args: Any, **kwargs: Any) -> Nested:
             return _recorded(self, super().quantized_call, args, kwargs)
 
     Fallback.__name__ = Fallback.__qualname__ = layer_class.__name__
     return Fallback
 
 
-def _recorded(layer: keras.layers.Layer, call: Callable, args: tuple, kwargs: dict):
+def _recorded(layer: keras.layers.Layer, call: Callable, args: tuple, kwargs: dict) -> Nested:
     """The outputs of `call`, recorded for the sake of the layer's own variables."""
     recorder = current_recorder()
     if recorder is None:
@@ -79,7 +81,9 @@ def _refuse_added_losses(layer: keras.layers.Layer) -> None:
         )
 
 
-def _refuse_without_floats(layer: keras.layers.Layer, tensors: list, arguments) -> None:
+def _refuse_without_floats(
+    layer: keras.layers.Layer, tensors: list[int], arguments: Nested
+) -> None:
     if not tensors:
         raise UnsupportedModelError(
             f"Expected a float output of layer '{layer.name}', which has weights to train. "
@@ -106,7 +110,14 @@ def own_variables(layer: keras.layers.Layer) -> list:
 class _VectorJacobian:
     """Per-example products of output gradients with a layer's Jacobian, computed once for each."""
 
-    def __init__(self, layer, call, args, kwargs, tensors):
+    def __init__(
+        self,
+        layer: keras.layers.Layer,
+        call: Callable,
+        args: tuple,
+        kwargs: dict,
+        tensors: list[int],
+    ):
         self._name, self._variables = layer.name, own_variables(layer)
         own = {id(v) for v in self._variables}
         others = [v for v in layer.variables if id(v) not in own]
@@ -117,20 +128,20 @@ class _VectorJacobian:
         self.values_read = [*self._values, *(value for _, value in self._others)]
         self._in_turn = is_whole(layer)
         self._call, self._arguments, self._tensors = call, (args, kwargs), tensors
-        self._products = {}
+        self._products: dict[tuple, list[tf.Tensor]] = {}
 
-    def __call__(self, index: int, *output_gradients) -> Materialized:
+    def __call__(self, index: int, *output_gradients: tf.Tensor) -> Materialized:
         key = tuple(d.ref() for d in output_gradients)
         if key not in self._products:
             self._products[key] = self._compute(output_gradients)
         return Materialized(self._products[key][index])
 
-    def _compute(self, output_gradients):
+    def _compute(self, output_gradients: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:
         flat = keras.tree.flatten(self._arguments)
         batched = [n for n, leaf in enumerate(flat) if _has_examples(leaf, output_gradients[0])]
         values = self._values
 
-        def one_example(slices):
+        def one_example(slices: Nested) -> list[tf.Tensor]:
             leaves = list(flat)
             for n, leaf in zip(batched, slices[0], strict=True):
                 leaves[n] = leaf[None]
@@ -167,11 +178,11 @@ class _VectorJacobian:
         return compiled_vectorized_map(one_example, slices)
 
 
-def _is_floating(leaf) -> bool:
+def _is_floating(leaf: Any) -> bool:
     return tf.is_tensor(leaf) and leaf.dtype.is_floating
 
 
-def _has_examples(leaf, d) -> bool:
+def _has_examples(leaf: tf.Tensor, d: tf.Tensor) -> bool:
     """Whether a tensor argument has the example axis: all but scalars and broadcast rows of one."""
     if not tf.is_tensor(leaf) or leaf.shape.rank == 0:
         return False

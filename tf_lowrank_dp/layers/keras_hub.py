@@ -9,6 +9,8 @@ nothing.  What is left are position embeddings, RMS normalisations and a few sin
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -19,11 +21,13 @@ from tf_lowrank_dp._keras.keras_hub import (
     projection_bias,
     projection_kernel,
 )
+from tf_lowrank_dp._types import LayerMixin
 from tf_lowrank_dp.layers.embedding import ReversibleCapture
 from tf_lowrank_dp.layers.normalization import scaled
-from tf_lowrank_dp.layers.recorder import current_recorder
+from tf_lowrank_dp.layers.recorder import Builders, current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.activations import broadcast_gradient, positions, with_examples_of
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
@@ -35,16 +39,21 @@ class _ReversibleEmbedding(ReversibleCapture):
 
 
 @register_capture(class_names.POSITION_EMBEDDING)
-class _PositionEmbedding:
+class _PositionEmbedding(LayerMixin):
     """Rows `start_index ...` of a table `(length, o)`, or those given, for each example."""
 
-    def call(self, inputs, start_index=0, positions=None):
+    def call(
+        self,
+        inputs: tf.Tensor,
+        start_index: int | tf.Tensor = 0,
+        positions: tf.Tensor | None = None,
+    ) -> tf.Tensor:
         outputs = super().call(inputs, start_index=start_index, positions=positions)
         recorder = current_recorder()
         if recorder is None:
             return outputs
 
-        def of_rows(d):
+        def of_rows(d: tf.Tensor) -> PerExampleGradient:
             rows = tf.reduce_sum(d, list(range(1, d.shape.rank - 2)))
             if d.shape[-2] == self.sequence_length:
                 return Materialized(rows)
@@ -52,7 +61,8 @@ class _PositionEmbedding:
             rows = tf.pad(rows, [[0, 0], [start_index, after], [0, 0]])
             return Materialized(tf.ensure_shape(rows, [None, *self.position_embeddings.shape]))
 
-        def of_positions(d):
+        def of_positions(d: tf.Tensor) -> PerExampleGradient:
+            assert positions is not None
             numbers = positions if len(positions.shape) > 1 else positions[None]
             return Lookup(with_examples_of(d, numbers), d, self.sequence_length)
 
@@ -62,16 +72,16 @@ class _PositionEmbedding:
 
 
 @register_capture(class_names.MASKED_LM_HEAD)
-class _MaskedLMHead:
+class _MaskedLMHead(LayerMixin):
     """A projection to the vocabulary, tied or with a kernel `(i, words)`, and a bias `(words,)`."""
 
-    def call(self, inputs, mask_positions):
+    def call(self, inputs: tf.Tensor, mask_positions: tf.Tensor) -> tf.Tensor:
         recorder = current_recorder()
         if recorder is None:
             return super().call(inputs, mask_positions)
         x = keras.ops.take_along_axis(inputs, mask_positions[..., None], axis=1)
         x, bias = before_projection(self, x), projection_bias(self)
-        builders = [(bias, lambda d: broadcast_gradient(d, tuple(d.shape[-1:])))]
+        builders: Builders = [(bias, lambda d: broadcast_gradient(d, tuple(d.shape[-1:])))]
         if self.token_embedding is not None:
             z = self.token_embedding(x, reverse=True)
         else:
@@ -83,10 +93,10 @@ class _MaskedLMHead:
         return z if self.activation is None else self.activation(z)
 
 
-class _RootMeanSquare:
+class _RootMeanSquare(LayerMixin):
     """`x / sqrt(mean(x^2) + epsilon)`, times a scale `(o,)`, in float32."""
 
-    def call(self, x):
+    def call(self, x: tf.Tensor) -> tf.Tensor:
         if current_recorder() is None:
             return super().call(x)
         normalized = _normalized(tf.cast(x, tf.float32), self.epsilon)
@@ -104,7 +114,7 @@ for _name in class_names.ROOT_MEAN_SQUARE:
 class _GemmaNormalization(_RootMeanSquare):
     """Gemma's scale is `1 + scale`."""
 
-    def _scale(self):
+    def _scale(self) -> tf.Tensor:
         return self.scale, None, 1.0
 
 
@@ -113,10 +123,10 @@ for _name in class_names.GEMMA_NORMALIZATION:
 
 
 @register_capture(class_names.T5_NORMALIZATION)
-class _T5Normalization:
+class _T5Normalization(LayerMixin):
     """The same in the dtype of its input."""
 
-    def call(self, hidden_states):
+    def call(self, hidden_states: tf.Tensor) -> tf.Tensor:
         if current_recorder() is None:
             return super().call(hidden_states)
         normalized = _normalized(hidden_states, self.epsilon)
@@ -124,10 +134,10 @@ class _T5Normalization:
 
 
 @register_capture(class_names.T5_ATTENTION)
-class _T5Attention:
+class _T5Attention(LayerMixin):
     """A bias `(buckets, heads)` for each distance of query and key; all else is in children."""
 
-    def compute_bias(self, query_length, key_length, **kwargs):
+    def compute_bias(self, query_length: int, key_length: int, **kwargs: Any) -> tf.Tensor:
         values = super().compute_bias(query_length, key_length, **kwargs)
         recorder = current_recorder()
         if recorder is None:
@@ -136,7 +146,7 @@ class _T5Attention:
         buckets = distance_buckets(self, tf.range(key_length)[None, :] - queries)
         chosen = tf.one_hot(buckets, self.relative_attention_buckets, dtype=tf.float32)
 
-        def gradient(d):
+        def gradient(d: tf.Tensor) -> PerExampleGradient:
             return Materialized(tf.einsum("bhqk,qkn->bnh", tf.cast(d, tf.float32), chosen))
 
         # One bias for all examples: the recorder repeats it for each.
@@ -145,15 +155,15 @@ class _T5Attention:
 
 
 @register_capture(class_names.VIT_PATCHES)
-class _ViTPatchingAndEmbedding:
+class _ViTPatchingAndEmbedding(LayerMixin):
     """Patches by a convolution, behind a class token `(1, 1, o)`, plus position embeddings."""
 
     @classmethod
-    def can_capture(cls, layer) -> bool:
+    def can_capture(cls, layer: keras.layers.Layer) -> bool:
         """Only `channels_last`; the other layout goes through the fallback."""
         return layer.data_format == "channels_last"
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         recorder = current_recorder()
         if recorder is None:
             return super().call(inputs)

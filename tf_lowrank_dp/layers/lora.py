@@ -11,17 +11,15 @@ The kernel is neither merged with the adapter nor differentiated; it may be quan
 from __future__ import annotations
 
 import string
-from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.layers.einsum_terms import Terms
+from tf_lowrank_dp.layers.recorder import Builders
 from tf_lowrank_dp.per_example.activations import positions, with_examples_of
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
-
-Builders = list[tuple[object, Callable[[tf.Tensor], PerExampleGradient]]]
 
 
 def lora_scale(layer: keras.layers.Layer) -> float:
@@ -42,11 +40,11 @@ def lora_matmul(layer: keras.layers.Dense, x: tf.Tensor) -> tuple[tf.Tensor, Bui
     )
     u = scale * keras.ops.matmul(x, a)
 
-    def of_a(d):
+    def of_a(d: tf.Tensor) -> PerExampleGradient:
         through = scale * tf.matmul(positions(d), b, transpose_b=True)
         return OuterProduct(positions(with_examples_of(d, x)), through)
 
-    def of_b(d):
+    def of_b(d: tf.Tensor) -> PerExampleGradient:
         return OuterProduct(positions(with_examples_of(d, u)), positions(d))
 
     return keras.ops.matmul(u, b), [(layer.lora_kernel_a, of_a), (layer.lora_kernel_b, of_b)]
@@ -59,7 +57,9 @@ def lora_einsum(layer: keras.layers.EinsumDense, x: tf.Tensor) -> tuple[tf.Tenso
         layer: with an adapter, for which `split_terms` finds two steps.
         x: `(b, ...)`.
     """
-    first, second, a_is_first = split_terms(Terms.parse(layer.equation, x.shape.rank))
+    steps = split_terms(Terms.parse(layer.equation, x.shape.rank))
+    assert steps is not None
+    first, second, a_is_first = steps
     scale = lora_scale(layer)
     factors = [layer.lora_kernel_a, layer.lora_kernel_b]
     inner, outer = factors if a_is_first else reversed(factors)
@@ -67,11 +67,11 @@ def lora_einsum(layer: keras.layers.EinsumDense, x: tf.Tensor) -> tuple[tf.Tenso
     u = scale * keras.ops.einsum(first.equation, x, inner_value)
     z = keras.ops.einsum(second.equation, u, outer_value)
 
-    def of_inner(d):
+    def of_inner(d: tf.Tensor) -> PerExampleGradient:
         back = f"{second.z},{second.kernel}->{second.x}"
         return first.gradient(x, scale * tf.einsum(back, d, outer_value), inner.shape)
 
-    def of_outer(d):
+    def of_outer(d: tf.Tensor) -> PerExampleGradient:
         return second.gradient(u, d, outer.shape)
 
     return z, [(inner, of_inner), (outer, of_outer)]

@@ -6,10 +6,13 @@ calls form it, because the scale's per-example gradient is its product with the 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.class_names import LAYER_SCALE
+from tf_lowrank_dp._types import LayerMixin
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.materialized import Materialized
@@ -20,11 +23,11 @@ class LayerNormalization(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` with per-example gradients of `gamma` and `beta`."""
 
     @classmethod
-    def can_capture(cls, layer) -> bool:
+    def can_capture(cls, layer: keras.layers.Layer) -> bool:
         """Not the deprecated `rms_scaling`, which goes through the fallback."""
         return not layer.rms_scaling
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         if current_recorder() is None:
             return super().call(inputs)
         x = _at_least_float32(inputs)
@@ -38,7 +41,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
 class GroupNormalization(keras.layers.GroupNormalization):
     """`keras.layers.GroupNormalization` with per-example gradients of `gamma` and `beta`."""
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         if current_recorder() is None:
             return super().call(inputs)
         x = _at_least_float32(inputs)
@@ -52,7 +55,7 @@ class GroupNormalization(keras.layers.GroupNormalization):
 class RMSNormalization(keras.layers.RMSNormalization):
     """`keras.layers.RMSNormalization` with per-example gradients of `scale`."""
 
-    def call(self, x):
+    def call(self, x: tf.Tensor) -> tf.Tensor:
         if current_recorder() is None:
             return super().call(x)
         x32 = _at_least_float32(x)
@@ -63,20 +66,20 @@ class RMSNormalization(keras.layers.RMSNormalization):
 
 
 @register_capture(LAYER_SCALE)
-class _LayerScale:
+class _LayerScale(LayerMixin):
     """ConvNeXt's factor `(o,)` of each residual branch."""
 
-    def call(self, x):
+    def call(self, x: tf.Tensor) -> tf.Tensor:
         if current_recorder() is None:
             return super().call(x)
         return scaled(self, x, [x.shape.rank - 1], self.gamma, None)
 
 
-def _at_least_float32(x) -> tf.Tensor:
+def _at_least_float32(x: tf.Tensor) -> tf.Tensor:
     return tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
 
 
-def standardized(x, mean, epsilon: float) -> tf.Tensor:
+def standardized(x: tf.Tensor, mean: Callable[[tf.Tensor], tf.Tensor], epsilon: float) -> tf.Tensor:
     """`(x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon)`, with its gradient in closed form.
 
     Automatic differentiation of the same expression passes over memory several times more often
@@ -89,12 +92,12 @@ def standardized(x, mean, epsilon: float) -> tf.Tensor:
     """
 
     @tf.custom_gradient
-    def forward(x):
+    def forward(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         centered = x - mean(x)
         inverse = tf.math.rsqrt(mean(tf.square(centered)) + epsilon)
         normalized = centered * inverse
 
-        def gradient(d):
+        def gradient(d: tf.Tensor) -> tf.Tensor:
             return inverse * (d - mean(d) - normalized * mean(d * normalized))
 
         return normalized, gradient
@@ -102,7 +105,7 @@ def standardized(x, mean, epsilon: float) -> tf.Tensor:
     return forward(x)
 
 
-def _group_mean(x, channel: int, groups: int):
+def _group_mean(x: tf.Tensor, channel: int, groups: int) -> Callable[[tf.Tensor], tf.Tensor]:
     """Mean over space and over the channels of each group, repeated for each channel.
 
     Space is summed first: what remains to be regrouped is small.
@@ -110,7 +113,7 @@ def _group_mean(x, channel: int, groups: int):
     space = [axis for axis in range(1, x.shape.rank) if axis != channel]
     channels = x.shape[channel]
 
-    def mean(tensor):
+    def mean(tensor: tf.Tensor) -> tf.Tensor:
         by_channel = tf.reduce_mean(tensor, space, keepdims=True)
         shape = tf.shape(by_channel)
         by_group = tf.reshape(by_channel, [-1, groups, channels // groups])
@@ -120,16 +123,23 @@ def _group_mean(x, channel: int, groups: int):
     return mean
 
 
-def scaled(layer, normalized, axes, gamma, beta, offset: float = 0.0) -> tf.Tensor:
+def scaled(
+    layer: keras.layers.Layer,
+    normalized: tf.Tensor,
+    axes: Sequence[int],
+    gamma: keras.Variable | None,
+    beta: keras.Variable | None,
+    offset: float = 0.0,
+) -> tf.Tensor:
     """`normalized * (offset + gamma) + beta`, recorded; the variables lie along `axes`."""
     axes = sorted(axes)
     broadcast = [normalized.shape[a] if a in axes else 1 for a in range(normalized.shape.rank)]
     summed = [axis for axis in range(1, normalized.shape.rank) if axis not in axes]
 
-    def along(variable):
+    def along(variable: keras.Variable) -> tf.Tensor:
         return tf.reshape(tf.cast(variable, normalized.dtype), broadcast)
 
-    def total(tensor):
+    def total(tensor: tf.Tensor) -> tf.Tensor:
         return Materialized(tf.reduce_sum(_float32(tensor), summed))
 
     z, builders = normalized, []
@@ -139,7 +149,9 @@ def scaled(layer, normalized, axes, gamma, beta, offset: float = 0.0) -> tf.Tens
     if beta is not None:
         z = z + along(beta)
         builders.append((beta, total))
-    (z,) = current_recorder().watch(layer.name, [z], builders)
+    recorder = current_recorder()
+    assert recorder is not None
+    (z,) = recorder.watch(layer.name, [z], builders)
     return z
 
 

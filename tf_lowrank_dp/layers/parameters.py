@@ -49,7 +49,8 @@ def _last_layers(model: keras.Model) -> list[keras.layers.Layer]:
     if not is_functional(model):
         captured = [layer for layer, _ in captured_layers(model)]
         return captured[-1:]
-    last, visited = [], set()
+    last: list[keras.layers.Layer] = []
+    visited: set[tuple[int, int]] = set()
     waiting = list(keras.tree.flatten(model.outputs))
     while waiting:
         operation, call = made_by(waiting.pop())
@@ -64,14 +65,14 @@ def _last_layers(model: keras.Model) -> list[keras.layers.Layer]:
     return last
 
 
-def _views(layer, capture) -> list[tuple[int, MatrixView]]:
+def _views(layer: keras.layers.Layer, capture: type) -> list[tuple[int, MatrixView]]:
     if hasattr(capture, "matrix_views"):
         return [(id(variable), view) for variable, view in capture.matrix_views(layer)]
     matrices = [v for v in own_variables(layer) if len(v.shape) >= 2]
     return [(id(v), MatrixView.of(tuple(v.shape))) for v in matrices]
 
 
-def _role(layer, variable, view: MatrixView | None) -> str:
+def _role(layer: keras.layers.Layer, variable: keras.Variable, view: MatrixView | None) -> str:
     if view is None:
         return "other"
     if variable.name.startswith("lora_"):

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._types import LayerMixin
 from tf_lowrank_dp.layers.recorder import current_recorder
 
 _REST = {"lora_enabled": False, "bias": None, "activation": None}
 
 
-class QuantizedCapture:
+class QuantizedCapture(LayerMixin):
     """Has recorded calls of a quantised layer go through `call`, as those of any other layer."""
 
-    def quantized_call(self, *args, **kwargs):
+    def quantized_call(self, *args: Any, **kwargs: Any) -> tf.Tensor:
         if current_recorder() is None:
             return super().quantized_call(*args, **kwargs)
         return self.call(*args, **kwargs)
 
-    def _frozen(self, inputs) -> tf.Tensor:
+    def _frozen(self, inputs: tf.Tensor) -> tf.Tensor:
         """What Keras computes from the quantised kernel or table alone."""
         with _without(self, _REST):
             return super().quantized_call(inputs)

@@ -10,14 +10,21 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
+import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 
 _ACTIVE = threading.local()
+
+Builder: TypeAlias = tuple[keras.Variable, Callable[..., PerExampleGradient]]
+"""A variable and the function from the gradients of what was recorded to its own."""
+
+Builders: TypeAlias = list[Builder]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +40,7 @@ class Site:
 
     layer: str
     outputs: tuple[tf.Tensor, ...]
-    builders: tuple[tuple[object, Callable[..., PerExampleGradient]], ...]
+    builders: tuple[Builder, ...]
 
 
 class Recorder:
@@ -60,7 +67,9 @@ class Recorder:
     [[4.0, 6.0], [4.0, 6.0], [4.0, 6.0]]
     """
 
-    def __init__(self, variables: Sequence, tape: tf.GradientTape, size=None):
+    def __init__(
+        self, variables: Sequence, tape: tf.GradientTape, size: int | tf.Tensor | None = None
+    ):
         self._wanted = {id(variable) for variable in variables}
         self._tape = tape
         self._size = size
@@ -71,10 +80,10 @@ class Recorder:
         _stack().append(self)
         return self
 
-    def __exit__(self, *exc) -> None:
+    def __exit__(self, *exc: object) -> None:
         _stack().pop()
 
-    def watch(self, layer: str, outputs: Sequence[tf.Tensor], builders: Sequence) -> list:
+    def watch(self, layer: str, outputs: Sequence[tf.Tensor], builders: Iterable[Builder]) -> list:
         """Watches `outputs` for the sake of the variables in `builders` that are trained.
 
         Args:
@@ -92,8 +101,8 @@ class Recorder:
                 tensors cannot be reached from outside; or the first axis of an output is not
                 that of the examples.
         """
-        builders = tuple(b for b in builders if id(b[0]) in self._wanted)
-        if not builders:
+        wanted = tuple(b for b in builders if id(b[0]) in self._wanted)
+        if not wanted:
             return list(outputs)
         if current_graph() is not self._graph:
             raise UnsupportedModelError(
@@ -106,7 +115,7 @@ class Recorder:
         outputs = [self._with_examples(layer, output) for output in outputs]
         for output in outputs:
             self._tape.watch(output)
-        self.sites.append(Site(layer, tuple(outputs), builders))
+        self.sites.append(Site(layer, tuple(outputs), wanted))
         return outputs
 
     def _with_examples(self, layer: str, output: tf.Tensor) -> tf.Tensor:
@@ -145,7 +154,7 @@ class paused:
     def __enter__(self) -> None:
         _stack().append(None)
 
-    def __exit__(self, *exc) -> None:
+    def __exit__(self, *exc: object) -> None:
         _stack().pop()
 
 
@@ -155,6 +164,6 @@ def _stack() -> list:
     return _ACTIVE.stack
 
 
-def current_graph():
+def current_graph() -> tf.Graph | None:
     """The graph that is being built, None in eager mode."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()

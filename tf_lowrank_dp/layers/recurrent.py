@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._types import LayerMixin, Nested
 from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.recurrent_cells import math_of
 from tf_lowrank_dp.layers.recurrent_loop import run
@@ -12,7 +15,7 @@ from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.parameter import MatrixView
 
 
-class _RecurrentCapture:
+class _RecurrentCapture(LayerMixin):
     """The loop of a recurrent layer, with what its kernels' gradients need outside of it.
 
     Tensors recorded inside of a `tf.while_loop` cannot be differentiated from outside.  So the
@@ -32,12 +35,18 @@ class _RecurrentCapture:
         return all(id(v) in known for v in layer.trainable_variables)
 
     @classmethod
-    def matrix_views(cls, layer: keras.layers.RNN) -> list[tuple[object, MatrixView]]:
+    def matrix_views(cls, layer: keras.layers.RNN) -> list[tuple[keras.Variable, MatrixView]]:
         """Kernel `(i, gates * u)` and recurrent kernel `(u, gates * u)`."""
         kernels = (layer.cell.kernel, layer.cell.recurrent_kernel)
         return [(kernel, MatrixView.of(tuple(kernel.shape))) for kernel in kernels]
 
-    def inner_loop(self, sequences, initial_state, mask, training=False):
+    def inner_loop(
+        self,
+        sequences: tf.Tensor,
+        initial_state: Nested,
+        mask: Nested,
+        training: bool | None = False,
+    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         recorder = current_recorder()
         if recorder is None:
             return super().inner_loop(sequences, initial_state, mask, training=training)
@@ -47,7 +56,9 @@ class _RecurrentCapture:
         if self.go_backwards:
             x, mask = (None if v is None else tf.reverse(v, [1]) for v in (x, mask))
         masks = _dropout_masks(self.cell, x, states, training)
-        math = math_of(self)(self.cell, x, *masks)
+        kind = math_of(self)
+        assert kind is not None
+        math = kind(self.cell, x, *masks)
         hoisted = recorder.watch(self.name, math.hoisted(), math.builders())
         outputs, states_after = run(math, hoisted, states, mask, self.unroll)
         math.finish(hoisted, tf.concat([states[0][:, None], outputs[:, :-1]], axis=1))
@@ -75,7 +86,9 @@ class GRU(_RecurrentCapture, keras.layers.GRU):
     """`keras.layers.GRU` with per-example gradients, `reset_after` or not."""
 
 
-def _dropout_masks(cell, x, states, training) -> tuple:
+def _dropout_masks(
+    cell: keras.layers.Layer, x: tf.Tensor, states: Sequence[tf.Tensor], training: bool | None
+) -> tuple:
     """Keras draws them before the loop, one for a sequence or one for each gate."""
     if not training:
         return None, None

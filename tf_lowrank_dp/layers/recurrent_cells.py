@@ -19,6 +19,7 @@ positions.  It scales the inputs of the products and stays exact.
 from __future__ import annotations
 
 import abc
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -30,7 +31,7 @@ from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 
 # A mask of dropout `(b, features)`, one for each gate, or None.
-Masks = tf.Tensor | list[tf.Tensor] | None
+Masks: TypeAlias = tf.Tensor | list[tf.Tensor] | None
 
 
 class CellMath(abc.ABC):
@@ -47,18 +48,23 @@ class CellMath(abc.ABC):
     """
 
     has_one_gradient = True
+    _projected: tf.Tensor
+    _previous: tf.Tensor
 
-    def __init__(self, cell, x: tf.Tensor, input_masks: Masks, state_masks: Masks):
+    def __init__(
+        self, cell: keras.layers.Layer, x: tf.Tensor, input_masks: Masks, state_masks: Masks
+    ):
         self._cell = cell
         self._units = cell.units
         self._x = x
         self._input_masks, self._state_masks = input_masks, state_masks
         # Their gradients come from the builders, not from the tape.
-        self._kernel, self._recurrent_kernel, self._bias = (
-            None if v is None else tf.stop_gradient(keras.ops.cast(v, cell.compute_dtype))
-            for v in (cell.kernel, cell.recurrent_kernel, cell.bias)
-        )
-        self._projected = self._previous = None
+        self._kernel, self._recurrent_kernel = self._fixed(cell.kernel, cell.recurrent_kernel)
+        self._bias = None if cell.bias is None else self._fixed(cell.bias)[0]
+
+    def _fixed(self, *variables: keras.Variable) -> list[tf.Tensor]:
+        dtype = self._cell.compute_dtype
+        return [tf.stop_gradient(keras.ops.cast(variable, dtype)) for variable in variables]
 
     @property
     def product_width(self) -> int:
@@ -111,24 +117,24 @@ class CellMath(abc.ABC):
         ]
         return pairs if cell.bias is None else [*pairs, (cell.bias, self._bias_gradient)]
 
-    def _input_bias(self):
+    def _input_bias(self) -> tf.Tensor | None:
         return self._bias
 
-    def _kernel_gradient(self, d, *_) -> PerExampleGradient:
+    def _kernel_gradient(self, d: tf.Tensor, *_: tf.Tensor) -> PerExampleGradient:
         gram_of_d = self.has_one_gradient and OuterProduct(self._previous, d).uses_gram
         return _product_gradient(self._x, d, _at_all(self._input_masks), gram_of_d)
 
-    def _recurrent_gradient(self, d, *_) -> PerExampleGradient:
+    def _recurrent_gradient(self, d: tf.Tensor, *_: tf.Tensor) -> PerExampleGradient:
         return _product_gradient(self._previous, d, _at_all(self._state_masks))
 
-    def _bias_gradient(self, d, *_) -> PerExampleGradient:
+    def _bias_gradient(self, d: tf.Tensor, *_: tf.Tensor) -> PerExampleGradient:
         return broadcast_gradient(d, self._cell.bias.shape)
 
 
 class SimpleMath(CellMath):
     """`h = f(x W + b + h' U)`."""
 
-    def gates(self, x, product, states):
+    def gates(self, x: tf.Tensor, product: tf.Tensor, states: list[tf.Tensor]) -> list[tf.Tensor]:
         h = x + product
         return [h if self._cell.activation is None else self._cell.activation(h)]
 
@@ -136,7 +142,7 @@ class SimpleMath(CellMath):
 class LstmMath(CellMath):
     """`c = f c' + i g`, `h = o tanh(c)`, with the gates `i, f, g, o` of `x W + b + h' U`."""
 
-    def gates(self, x, product, states):
+    def gates(self, x: tf.Tensor, product: tf.Tensor, states: list[tf.Tensor]) -> list[tf.Tensor]:
         act, gate = self._cell.activation, self._cell.recurrent_activation
         i, f, g, o = tf.split(x + product, 4, axis=-1)
         c = gate(f) * states[1] + gate(i) * act(g)
@@ -148,34 +154,34 @@ class GruAfterMath(CellMath):
 
     has_one_gradient = False
 
-    def hoisted(self):
+    def hoisted(self) -> list[tf.Tensor]:
         (projected,) = super().hoisted()
         return [projected, tf.zeros_like(projected[..., : self._units])]
 
-    def product(self, h):
+    def product(self, h: tf.Tensor) -> tf.Tensor:
         product = super().product(h)
         return product if self._bias is None else product + self._bias[1]
 
-    def gates(self, x, product, states):
+    def gates(self, x: tf.Tensor, product: tf.Tensor, states: list[tf.Tensor]) -> list[tf.Tensor]:
         gate, gates = self._cell.recurrent_activation, 2 * self._units
         z, r = (gate(part) for part in tf.split(x[:, :gates] + product[:, :gates], 2, axis=-1))
         g = self._cell.activation(x[:, gates:] + r * product[:, gates:])
         return [z * states[0] + (1.0 - z) * g]
 
-    def delta_gradient(self, d):
+    def delta_gradient(self, d: tf.Tensor) -> list[tf.Tensor]:
         return [d[:, 2 * self._units :]]
 
-    def _input_bias(self):
+    def _input_bias(self) -> tf.Tensor | None:
         return None if self._bias is None else self._bias[0]
 
-    def _recurrent_gradient(self, d, delta):
+    def _recurrent_gradient(self, d: tf.Tensor, delta: tf.Tensor) -> PerExampleGradient:
         return super()._recurrent_gradient(self._of_product(d, delta))
 
-    def _bias_gradient(self, d, delta):
+    def _bias_gradient(self, d: tf.Tensor, delta: tf.Tensor) -> PerExampleGradient:
         both = tf.stack([d, self._of_product(d, delta)], axis=1)
         return Materialized(tf.reduce_sum(tf.cast(both, tf.float32), axis=2))
 
-    def _of_product(self, d, delta):
+    def _of_product(self, d: tf.Tensor, delta: tf.Tensor) -> tf.Tensor:
         """Gradient of `h' U + b'`: that of the projection, except for the candidate."""
         return tf.concat([d[..., : 2 * self._units], delta], axis=-1)
 
@@ -185,7 +191,7 @@ class GruBeforeMath(CellMath):
 
     has_one_gradient = False
 
-    def __init__(self, *args):
+    def __init__(self, *args: Any):
         super().__init__(*args)
         gates, masks = 2 * self._units, self._state_masks
         self._gate_kernel = self._recurrent_kernel[:, :gates]
@@ -194,23 +200,23 @@ class GruBeforeMath(CellMath):
         self._candidate_mask = None if masks is None else masks[2]
 
     @property
-    def product_width(self):
+    def product_width(self) -> int:
         return 2 * self._units
 
-    def product(self, h):
+    def product(self, h: tf.Tensor) -> tf.Tensor:
         return _product(h, self._gate_kernel, self._gate_masks)
 
-    def product_transposed(self, d):
+    def product_transposed(self, d: tf.Tensor) -> tf.Tensor:
         return _product_transposed(d, self._gate_kernel, self._gate_masks)
 
-    def gates(self, x, product, states):
+    def gates(self, x: tf.Tensor, product: tf.Tensor, states: list[tf.Tensor]) -> list[tf.Tensor]:
         gate, gates = self._cell.recurrent_activation, 2 * self._units
         z, r = (gate(part) for part in tf.split(x[:, :gates] + product, 2, axis=-1))
         candidate = _product(r * states[0], self._candidate_kernel, self._candidate_mask)
         g = self._cell.activation(x[:, gates:] + candidate)
         return [z * states[0] + (1.0 - z) * g]
 
-    def _recurrent_gradient(self, d):
+    def _recurrent_gradient(self, d: tf.Tensor, *_: tf.Tensor) -> PerExampleGradient:
         h, gates = self._previous, 2 * self._units
         product = _product(h, self._gate_kernel, _at_all(self._gate_masks))
         r = self._cell.recurrent_activation(
@@ -251,7 +257,7 @@ def _product(x: tf.Tensor, kernel: tf.Tensor, masks: Masks) -> tf.Tensor:
 
 def _product_gradient(
     x: tf.Tensor, d: tf.Tensor, masks: Masks, gram_of_d: bool = False
-) -> PerExampleGradient:
+) -> OuterProduct | ColumnBlocks:
     """Per-example gradient of the kernel in `_product`; `gram_of_d` as of `OuterProduct`."""
     if not isinstance(masks, list):
         return OuterProduct(x if masks is None else x * masks, d, gram_of_d=gram_of_d)

@@ -37,7 +37,9 @@ def run(
     length = hoisted[0].shape[1]
     length = tf.shape(hoisted[0])[1] if length is None else length
 
-    def advance(x, product, states, position):
+    def advance(
+        x: tf.Tensor, product: tf.Tensor, states: list[tf.Tensor], position: int | tf.Tensor
+    ) -> list[tf.Tensor]:
         new = math.gates(x, product, states)
         if mask is not None:
             at = mask[:, position, None]
@@ -45,11 +47,13 @@ def run(
         return new
 
     @tf.custom_gradient
-    def loop(*tensors):
+    def loop(*tensors: tf.Tensor) -> tuple:
         # The delta between them is zero: only its gradient matters.
         x, first = tensors[0], list(tensors[-count:])
 
-        def forwards(position, states):
+        def forwards(
+            position: int | tf.Tensor, states: list[tf.Tensor]
+        ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
             product = math.product(states[0])
             new = advance(x[:, position], product, states, position)
             return [new[0], product, *states], new
@@ -57,8 +61,10 @@ def run(
         widths = [first[0].shape[-1], math.product_width, *(state.shape[-1] for state in first)]
         (outputs, *kept), last = _scan(forwards, first, length, widths, unroll)
 
-        def gradient(d_outputs, *d_last):
-            def backwards(position, d_states):
+        def gradient(d_outputs: tf.Tensor, *d_last: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            def backwards(
+                position: int | tf.Tensor, d_states: Sequence[tf.Tensor]
+            ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
                 sources = [x[:, position], *(array.read(position) for array in kept)]
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch(sources)
@@ -115,7 +121,9 @@ def _scan(
         for width in widths
     ]
 
-    def at_position(step, written, carry):
+    def at_position(
+        step: int | tf.Tensor, written: list[tf.TensorArray], carry: list[tf.Tensor]
+    ) -> tuple:
         position = length - 1 - step if reverse else step
         results, new = body(position, carry)
         for tensor, old in zip(new, carry, strict=True):

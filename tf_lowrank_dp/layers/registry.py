@@ -77,7 +77,8 @@ def capture_class(layer: keras.layers.Layer) -> type | None:
         return None
     capture = registered_capture(type(layer))
     if capture is None or _needs_fallback(layer, capture):
-        return fallback_class(type(layer))
+        layer_class: type = type(layer)
+        return fallback_class(layer_class)
     return capture
 
 
@@ -101,7 +102,8 @@ def _needs_fallback(layer: keras.layers.Layer, capture: type) -> bool:
 
 def captured_layers(model: keras.Model) -> list[tuple[keras.layers.Layer, type]]:
     """The layers that are recorded, each with its capture class, in the model's order."""
-    pairs, covered = [], set()
+    pairs: list[tuple[keras.layers.Layer, type]] = []
+    covered: set[int] = set()
     for layer in layers_of(model):
         if id(layer) in covered:
             continue

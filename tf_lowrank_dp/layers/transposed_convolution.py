@@ -8,8 +8,10 @@ gradient takes the place of the input, and the input that of the output gradient
 from __future__ import annotations
 
 import keras
+import tensorflow as tf
 
 from tf_lowrank_dp.layers.convolution import ConvolutionCapture
+from tf_lowrank_dp.layers.recorder import Builders
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.activations import with_examples_of
 from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
@@ -18,7 +20,7 @@ from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
 class _TransposedCapture(ConvolutionCapture):
     """The kernel is `(*kernel_size, cout, cin)`, as a matrix `(offsets * cout, cin)`."""
 
-    def _product(self, x, padding):
+    def _product(self, x: tf.Tensor, padding: str) -> tuple[tf.Tensor, Builders]:
         geometry = Geometry(
             self.kernel_size,
             self.strides,
@@ -30,7 +32,7 @@ class _TransposedCapture(ConvolutionCapture):
         z = self._convolve(x, self.kernel, padding)
         return z, [(self.kernel, lambda d: KernelGradient(geometry, d, with_examples_of(d, x)))]
 
-    def _convolve(self, x, kernel, padding):
+    def _convolve(self, x: tf.Tensor, kernel: tf.Tensor, padding: str) -> tf.Tensor:
         return keras.ops.conv_transpose(
             x,
             kernel,

@@ -8,11 +8,12 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
-from tf_lowrank_dp.release.space import ReleaseSpace
+from tf_lowrank_dp.release.space import ReleaseSpace, Subspace
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 
@@ -47,7 +48,7 @@ class PrivateGradients:
     def private_gradients(
         self,
         forward: Forward,
-        batch,
+        batch: Nested,
         presence: tf.Tensor,
         on_outputs: Callable[..., None] = lambda *_: None,
         jit_compile: bool = False,
@@ -72,7 +73,7 @@ class PrivateGradients:
             batch, presence = tf.nest.map_structure(_with_a_row, (batch, presence))
         subspace = self.space.refresh()
 
-        def clipped_sums(batch, presence):
+        def clipped_sums(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
             return self._clipped_sums(forward, batch, presence, subspace, on_outputs)
 
         # Always traced: only in a graph can the random numbers of a model be replaced.
@@ -84,7 +85,14 @@ class PrivateGradients:
         means = tf.nest.map_structure(lambda t: t / self.expected_batch_size, released)
         return self.space.lift(means, subspace)
 
-    def _clipped_sums(self, forward, batch, presence, subspace, on_outputs):
+    def _clipped_sums(
+        self,
+        forward: Forward,
+        batch: Nested,
+        presence: tf.Tensor,
+        subspace: Subspace,
+        on_outputs: Callable[..., None],
+    ) -> list[list[tf.Tensor]]:
         rows = presence.shape[0]
         if self.microbatch_size is None or (rows is not None and rows <= self.microbatch_size):
             return self._part(forward, batch, presence, subspace, on_outputs)
@@ -93,7 +101,9 @@ class PrivateGradients:
         parts = tf.nest.map_structure(lambda t: _split(t, count, size), (batch, presence))
         shapes = self.space.shapes
 
-        def add_part(index, totals):
+        def add_part(
+            index: int, totals: list[list[tf.Tensor]]
+        ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
             part, present = tf.nest.map_structure(lambda t: t[index], parts)
             sums = self._part(forward, part, present, subspace, on_outputs)
             return index + 1, tf.nest.map_structure(tf.add, totals, sums)
@@ -104,7 +114,14 @@ class PrivateGradients:
         )
         return totals
 
-    def _part(self, forward, batch, presence, subspace, on_outputs):
+    def _part(
+        self,
+        forward: Forward,
+        batch: Nested,
+        presence: tf.Tensor,
+        subspace: Subspace,
+        on_outputs: Callable[..., None],
+    ) -> list[list[tf.Tensor]]:
         with random_numbers_from(self.masks):
             backward = METHODS[self.gradient_method](self.model, forward, batch)
             blocks = self.space.project(backward.gradients, subspace)

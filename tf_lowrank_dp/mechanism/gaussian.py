@@ -45,7 +45,7 @@ class GaussianMechanism:
     num_blocks: int = 1
     block_clips: tuple[float, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         equal = self.l2_norm_clip / math.sqrt(self.num_blocks)
         clips = tuple(self.block_clips) or (equal,) * self.num_blocks
         joint = math.hypot(*clips)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any, NoReturn, Self
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._types import LearningRate
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.algorithms.algorithm import Algorithm, settings_of
 from tf_lowrank_dp.algorithms.context import PublicGradients, ReleaseContext
@@ -73,7 +75,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        optimizer,
+        optimizer: keras.optimizers.Optimizer | str | dict,
         algorithm: Algorithm,
         *,
         l2_norm_clip: float,
@@ -95,7 +97,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
         check_finite(noise_multiplier, l2_norm_clip=l2_norm_clip)
         _validate.one_of(("flat", "per_layer"), clipping=clipping)
         for part, scale in (gradient_scale or {}).items():
-            _validate.positive(**{f"gradient_scale[{part!r}]": scale})
+            named: dict[str, Any] = {f"gradient_scale[{part!r}]": scale}
+            _validate.positive(**named)
         _validate.one_of(tuple(METHODS), gradient_method=gradient_method)
         _validate.one_of(("pld", "rdp"), accountant=accountant)
         if planned_steps is not None:
@@ -176,14 +179,14 @@ class DPOptimizer(keras.optimizers.Optimizer):
     def calibrated_noise_multiplier(self, noise_multiplier: float) -> None:
         self.algorithm_state.keep(_SIGMA_KEY, np.float64(noise_multiplier))
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         """A setting of the algorithm; Python asks here for what is no attribute."""
         settings = settings_of(vars(self)["algorithm"]) if "algorithm" in vars(self) else {}
         if name not in settings:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         return settings[name]
 
-    def __setattr__(self, name: str, value) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         """Refuses new values for the settings of the algorithm, which would have no effect."""
         if "algorithm" in vars(self) and name in settings_of(self.algorithm):
             raise AttributeError(
@@ -192,7 +195,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
             )
         super().__setattr__(name, value)
 
-    def build(self, variables):
+    def build(self, variables: Sequence[keras.Variable]) -> None:
         """Builds the inner optimizer; Keras calls this, for loaded models while it loads them."""
         self.inner_optimizer.build(variables)
         self.built = True
@@ -203,11 +206,11 @@ class DPOptimizer(keras.optimizers.Optimizer):
         """What was spent until now on the model that the optimizer belongs to; what is saved."""
         return SPENDING.ledger([self])
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> NoReturn:
         """Refuses: gradients that do not come through the mechanism are not private."""
         raise NotPrivateError(_NOT_PRIVATE)
 
-    def scale_loss(self, loss):
+    def scale_loss(self, loss: tf.Tensor) -> NoReturn:
         """Refuses: only ordinary, not private, training steps of Keras call this."""
         raise NotPrivateError(_NOT_PRIVATE)
 
@@ -216,7 +219,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         self.inner_optimizer.apply(gradients, variables)
 
     @property
-    def variables(self):
+    def variables(self) -> list[keras.Variable]:
         return self.inner_optimizer.variables
 
     @property
@@ -225,30 +228,30 @@ class DPOptimizer(keras.optimizers.Optimizer):
         return [*self.variables, *self.algorithm_state.weights]
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> LearningRate:
         return self.inner_optimizer.learning_rate
 
     @learning_rate.setter
-    def learning_rate(self, learning_rate):
+    def learning_rate(self, learning_rate: LearningRate) -> None:
         self.inner_optimizer.learning_rate = learning_rate
 
     @property
-    def iterations(self):
+    def iterations(self) -> keras.Variable:
         return self.inner_optimizer.iterations
 
-    def finalize_variable_values(self, var_list):
+    def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:
         self.inner_optimizer.finalize_variable_values(var_list)
 
     def restore_point(self) -> Callable[[], None]:
         """Returns a function that gives state which is in no `variables` its present value."""
         return self.algorithm_state.restore_point()
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: MutableMapping[str, np.ndarray]) -> None:
         """Stores ledger and algorithm's state; Keras stores the inner optimizer beside them."""
         self.algorithm_state.save(store)
         store[_LEDGER_KEY] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Mapping[str, np.ndarray]) -> None:
         """Adds the stored ledger to the variables, and takes the stored state of the algorithm.
 
         What was spent on loaded weights stays spent.  Where there is no ledger, or it is damaged,
@@ -286,7 +289,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
         config = dict(config)
         inner = config.pop("optimizer")
         return cls(keras.optimizers.deserialize(inner, custom_objects), **config)

@@ -7,7 +7,7 @@ import math
 import keras
 
 
-def check_finite(noise_multiplier, **named: float) -> None:
+def check_finite(noise_multiplier: float | None, **named: float) -> None:
     """Checks that one clip norm, given by its name, is finite where there is noise.
 
     Raises:

@@ -49,7 +49,7 @@ class DPSGDOptimizer(DPOptimizer):
 
     def __init__(
         self,
-        optimizer="sgd",
+        optimizer: keras.optimizers.Optimizer | str | dict = "sgd",
         *,
         l2_norm_clip: float,
         epsilon: float | None = None,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import keras
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.algorithms.gep import GEP
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.optimizers.checks import check_finite
@@ -72,10 +73,10 @@ class GEPOptimizer(DPOptimizer):
 
     def __init__(
         self,
-        optimizer="sgd",
+        optimizer: keras.optimizers.Optimizer | str | dict = "sgd",
         *,
-        public_data=None,
-        public_labels=RANDOM,
+        public_data: Nested = None,
+        public_labels: Nested = RANDOM,
         num_classes: int | None = None,
         num_bases: int = 1000,
         num_groups: int | None = None,
@@ -129,7 +130,7 @@ class GEPOptimizer(DPOptimizer):
         if public_data is not None:
             self.set_public_data(public_data, public_labels)
 
-    def set_public_data(self, public_data, public_labels=RANDOM) -> None:
+    def set_public_data(self, public_data: Nested, public_labels: Nested = RANDOM) -> None:
         """Sets or replaces the public examples, from the next training run on.
 
         Args:
@@ -145,7 +146,7 @@ class GEPOptimizer(DPOptimizer):
         return config
 
 
-def _check_clipping(l2_norm_clip, clipping) -> None:
+def _check_clipping(l2_norm_clip: float | None, clipping: str) -> None:
     if l2_norm_clip is not None:
         raise ValueError(
             "Expected embedding_clip and residual_clip, no l2_norm_clip. Received: l2_norm_clip="

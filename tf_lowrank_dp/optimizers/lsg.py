@@ -69,7 +69,7 @@ class LSGOptimizer(DPOptimizer):
 
     def __init__(
         self,
-        optimizer="sgd",
+        optimizer: keras.optimizers.Optimizer | str | dict = "sgd",
         *,
         sparsity: float = 0.5,
         sparsity_start_step: int = 0,

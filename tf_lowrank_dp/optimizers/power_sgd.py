@@ -53,7 +53,7 @@ class DPPowerSGDOptimizer(DPOptimizer):
 
     def __init__(
         self,
-        optimizer="sgd",
+        optimizer: keras.optimizers.Optimizer | str | dict = "sgd",
         *,
         rank: int = 8,
         power_iterations: int = 1,

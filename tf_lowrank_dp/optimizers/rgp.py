@@ -65,7 +65,7 @@ class RGPOptimizer(DPOptimizer):
 
     def __init__(
         self,
-        optimizer="sgd",
+        optimizer: keras.optimizers.Optimizer | str | dict = "sgd",
         *,
         rank: int = 8,
         power_iterations: int = 1,

@@ -51,7 +51,7 @@ class SparseDPSGDOptimizer(DPOptimizer):
 
     def __init__(
         self,
-        optimizer="sgd",
+        optimizer: keras.optimizers.Optimizer | str | dict = "sgd",
         *,
         sparsity: float = 0.5,
         unit: str = "weight",

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
+from tf_lowrank_dp.per_example.parameter import MatrixView
 
 
 class ColumnBlocks(PerExampleGradient):
@@ -29,7 +30,7 @@ class ColumnBlocks(PerExampleGradient):
     [80.0, 80.0, 80.0]
     """
 
-    def __init__(self, blocks: Sequence[PerExampleGradient], widths: Sequence[int]):
+    def __init__(self, blocks: Sequence[OuterProduct | ColumnBlocks], widths: Sequence[int]):
         self._blocks, self._widths = list(blocks), list(widths)
 
     @classmethod
@@ -54,13 +55,13 @@ class ColumnBlocks(PerExampleGradient):
     def materialize(self) -> tf.Tensor:
         return tf.concat([block.materialize() for block in self._blocks], axis=-1)
 
-    def right(self, r, view):
+    def right(self, r: tf.Tensor, view: MatrixView) -> OuterProduct:
         parts = tf.split(r, self._widths, axis=-1)
         images = [b.right(part, view) for b, part in zip(self._blocks, parts, strict=True)]
         return OuterProduct.joined(images)  # of `(k, i)`: columns have become positions
 
-    def left(self, l, view):  # noqa: E741
+    def left(self, l: tf.Tensor, view: MatrixView) -> ColumnBlocks:  # noqa: E741
         return ColumnBlocks([block.left(l, view) for block in self._blocks], self._widths)
 
-    def masked(self, mask):
+    def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return Materialized(self.materialize(), mask)

@@ -11,6 +11,7 @@ from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
+from tf_lowrank_dp.per_example.parameter import MatrixView
 from tf_lowrank_dp.per_example.tied import TiedGradient
 
 
@@ -43,23 +44,23 @@ class _Sum(PerExampleGradient):
     def _total(self) -> Materialized:
         return Materialized(tf.add_n([g.materialize() for g in self._gradients]))
 
-    def squared_norms(self):
+    def squared_norms(self) -> tf.Tensor:
         return self._total.squared_norms()
 
-    def squared_norm_bounds(self):
+    def squared_norm_bounds(self) -> tf.Tensor:
         return self._total.squared_norm_bounds()
 
-    def weighted_sum(self, weights):
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         return self._total.weighted_sum(weights)
 
-    def materialize(self):
+    def materialize(self) -> tf.Tensor:
         return self._total.materialize()
 
-    def right(self, r, view):
+    def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
         return combine([g.right(r, view) for g in self._gradients])
 
-    def left(self, l, view):  # noqa: E741
+    def left(self, l: tf.Tensor, view: MatrixView) -> PerExampleGradient:  # noqa: E741
         return combine([g.left(l, view) for g in self._gradients])
 
-    def masked(self, mask):
+    def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return combine([g.masked(mask) for g in self._gradients])

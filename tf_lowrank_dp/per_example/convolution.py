@@ -19,7 +19,7 @@ from tf_lowrank_dp.per_example.activations import positions
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
-from tf_lowrank_dp.per_example.parameter import reshape_last
+from tf_lowrank_dp.per_example.parameter import MatrixView, reshape_last
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,22 +88,22 @@ class KernelGradient(PerExampleGradient):
             products = [tf.einsum("btgi,btgo->bigo", s, d) for s in shifted]
         return Materialized(tf.reshape(tf.stack(products, axis=1), [-1, *geometry.shape]))
 
-    def squared_norms(self):
+    def squared_norms(self) -> tf.Tensor:
         return self._formed.squared_norms()
 
-    def squared_norm_bounds(self):
+    def squared_norm_bounds(self) -> tf.Tensor:
         return self._formed.squared_norm_bounds()
 
-    def weighted_sum(self, weights):
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         return self._formed.weighted_sum(weights)
 
-    def materialize(self):
+    def materialize(self) -> tf.Tensor:
         return self._formed.materialize()
 
-    def masked(self, mask):
+    def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return self._formed.masked(mask)
 
-    def right(self, r, view):
+    def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
         if self._geometry.groups > 1:
             return self._formed.right(r, view)
         image = tf.matmul(self._d, r, transpose_b=True)
@@ -122,7 +122,7 @@ class KernelGradient(PerExampleGradient):
         products = tf.reshape(products, [-1, len(shifted), k, inputs])
         return tf.reshape(tf.transpose(products, [0, 2, 1, 3]), [-1, k, len(shifted) * inputs])
 
-    def left(self, l, view):  # noqa: E741
+    def left(self, l: tf.Tensor, view: MatrixView) -> PerExampleGradient:  # noqa: E741
         if self._geometry.groups > 1:
             return self._formed.left(l, view)
         kernel = tf.reshape(l, [*self._geometry.shape[:-1], l.shape[-1]])
@@ -197,7 +197,7 @@ def shifted_outputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[
         yield d[tuple(window)]
 
 
-def _spatial(tensor) -> list:
+def _spatial(tensor: tf.Tensor) -> list:
     dynamic = tf.shape(tensor)
     axes = range(1, tensor.shape.rank - 1)
     return [tensor.shape[a] if tensor.shape[a] is not None else dynamic[a] for a in axes]
@@ -215,9 +215,9 @@ def _same_padding(geometry: Geometry, x: tf.Tensor, outs: list) -> list[list]:
     return [[total // 2, total - total // 2] for total in totals]
 
 
-def _positive(size):
+def _positive(size: int | tf.Tensor) -> int | tf.Tensor:
     return max(size, 0) if isinstance(size, int) else tf.maximum(size, 0)
 
 
-def _split_last(tensor, groups: int) -> tf.Tensor:
+def _split_last(tensor: tf.Tensor, groups: int) -> tf.Tensor:
     return reshape_last(tensor, 1, (groups, tensor.shape[-1] // groups))

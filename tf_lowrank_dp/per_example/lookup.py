@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, zero_absent
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
+from tf_lowrank_dp.per_example.parameter import MatrixView
 
 
 class Lookup(PerExampleGradient):
@@ -69,14 +70,14 @@ class Lookup(PerExampleGradient):
         one_hot = tf.one_hot(self._ids, self._input_dim, dtype=tf.float32)
         return tf.matmul(one_hot, self._d, transpose_a=True)
 
-    def right(self, r, view):
+    def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
         image = tf.matmul(self._d, r, transpose_b=True)
         return _Transposed(Lookup(self._ids, image, self._input_dim))
 
-    def left(self, l, view):  # noqa: E741
+    def left(self, l: tf.Tensor, view: MatrixView) -> OuterProduct:  # noqa: E741
         return OuterProduct(tf.gather(l, self._ids), self._d)
 
-    def masked(self, mask):
+    def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         if mask.shape == self._d.shape[2:]:
             return Lookup(self._ids, self._d * mask, self._input_dim)
         return Materialized(self.materialize(), mask)
@@ -101,23 +102,23 @@ class _Transposed(PerExampleGradient):
     def __init__(self, lookup: Lookup):
         self._lookup = lookup
 
-    def squared_norms(self):
+    def squared_norms(self) -> tf.Tensor:
         return self._lookup.squared_norms()
 
-    def squared_norm_bounds(self):
+    def squared_norm_bounds(self) -> tf.Tensor:
         return self._lookup.squared_norm_bounds()
 
-    def weighted_sum(self, weights):
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         return tf.transpose(self._lookup.weighted_sum(weights))
 
-    def materialize(self):
+    def materialize(self) -> tf.Tensor:
         return tf.linalg.matrix_transpose(self._lookup.materialize())
 
-    def right(self, r, view):
+    def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
         return Materialized(self.materialize()).right(r, view)
 
-    def left(self, l, view):  # noqa: E741
+    def left(self, l: tf.Tensor, view: MatrixView) -> PerExampleGradient:  # noqa: E741
         return Materialized(self.materialize()).left(l, view)
 
-    def masked(self, mask):
+    def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return _Transposed(self._lookup.with_rows(mask))

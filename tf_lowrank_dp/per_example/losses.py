@@ -7,6 +7,8 @@ mean (or sum, for `reduction="sum"`) over its positions, and the training loss i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import keras
 import tensorflow as tf
 
@@ -17,6 +19,7 @@ from tf_lowrank_dp._keras.compiled import (
     with_losses,
 )
 from tf_lowrank_dp._keras.scopes import mask_of
+from tf_lowrank_dp._types import LossLike, Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 
 
@@ -36,13 +39,13 @@ class PerExampleLoss(keras.losses.Loss):
             cannot be reached; or, when called, it returns a scalar.
     """
 
-    def __init__(self, loss):
+    def __init__(self, loss: LossLike):
         self._identifier = loss
         resolved = None if _is_deferred(loss) else _as_loss(loss)
         super().__init__(name=getattr(resolved, "name", str(loss)), reduction="none")
         self._resolved = resolved
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(self, y_true: Nested, y_pred: Nested, sample_weight: Nested = None) -> tf.Tensor:
         loss = self._resolved or _crossentropy_for(y_true, y_pred)
         mask = mask_of(y_pred)
         y_true = keras.tree.map_structure(lambda t: keras.ops.cast(t, loss.dtype), y_true)
@@ -65,7 +68,7 @@ class PerExampleLoss(keras.losses.Loss):
         counted = _reduced(no_class, mask, sample_weight, "sum") != 0.0
         return losses * tf.where(counted, float("nan"), 1.0)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {"loss": self._identifier}
 
 
@@ -92,7 +95,9 @@ class PerExampleCompiledLoss:
         )
         self._compiled = with_losses(compiled, per_example)
 
-    def __call__(self, y_true, y_pred, sample_weight=None) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def __call__(
+        self, y_true: Nested, y_pred: Nested, sample_weight: Nested = None
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns the total, float32 `(b,)`, and each output's unweighted losses."""
         if not self._compiled.built:
             # Building matches losses with outputs; the metrics it makes are replaced by these.
@@ -105,19 +110,19 @@ class PerExampleCompiledLoss:
 class _Collector:
     """Stands in for the metric of one output's loss and keeps its values."""
 
-    value = None
-    variables = ()
+    value: tf.Tensor | None = None
+    variables: Sequence[keras.Variable] = ()
 
-    def update_state(self, value, sample_weight=None):
+    def update_state(self, value: tf.Tensor, sample_weight: tf.Tensor | None = None) -> None:
         del sample_weight
         self.value = value
 
 
-def _is_deferred(loss) -> bool:
+def _is_deferred(loss: LossLike) -> bool:
     return isinstance(loss, str) and loss.lower() in ("crossentropy", "ce")
 
 
-def _as_loss(loss) -> keras.losses.Loss:
+def _as_loss(loss: LossLike) -> keras.losses.Loss:
     resolved = keras.losses.get(loss)
     if not isinstance(resolved, keras.losses.Loss):
         return _FunctionLoss(resolved)
@@ -133,15 +138,15 @@ def _as_loss(loss) -> keras.losses.Loss:
 class _FunctionLoss(keras.losses.Loss):
     """A plain function `(y_true, y_pred)` as a Keras loss."""
 
-    def __init__(self, function):
+    def __init__(self, function: Callable):
         super().__init__(name=getattr(function, "__name__", "loss"))
         self._function = function
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         return self._function(y_true, y_pred)
 
 
-def _crossentropy_for(y_true, y_pred) -> keras.losses.Loss:
+def _crossentropy_for(y_true: tf.Tensor, y_pred: tf.Tensor) -> keras.losses.Loss:
     """What Keras makes of loss="crossentropy": decided by the shapes."""
     if y_pred.shape[-1] == 1:
         return keras.losses.BinaryCrossentropy()
@@ -150,13 +155,15 @@ def _crossentropy_for(y_true, y_pred) -> keras.losses.Loss:
     return keras.losses.CategoricalCrossentropy()
 
 
-def _is_sparse(loss) -> bool:
+def _is_sparse(loss: keras.losses.Loss) -> bool:
     """Whether targets are numbers of classes."""
     function = loss._function if isinstance(loss, _FunctionLoss) else getattr(loss, "fn", None)
     return function is keras.losses.sparse_categorical_crossentropy
 
 
-def _classes_of(loss, y_true, y_pred) -> tuple[tf.Tensor, tf.Tensor]:
+def _classes_of(
+    loss: keras.losses.Loss, y_true: tf.Tensor, y_pred: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """The labels, 0 where there is no such class; and 1.0 there, `(b, ...)` like the values."""
     is_class = (y_true >= 0) & (y_true < y_pred.shape[-1])
     ignored = getattr(loss, "ignore_class", None)
@@ -168,13 +175,18 @@ def _classes_of(loss, y_true, y_pred) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.where(is_class, y_true, tf.zeros_like(y_true)), no_class
 
 
-def _joined(mask, other):
+def _joined(mask: tf.Tensor | None, other: tf.Tensor | None) -> tf.Tensor | None:
     if mask is None or other is None:
         return other if mask is None else mask
     return tf.logical_and(tf.cast(mask, tf.bool), tf.cast(other, tf.bool))
 
 
-def _reduced(values, mask, sample_weight, reduction) -> tf.Tensor:
+def _reduced(
+    values: tf.Tensor,
+    mask: tf.Tensor | None,
+    sample_weight: tf.Tensor | None,
+    reduction: str | None,
+) -> tf.Tensor:
     """Reduces `(b, ...)` to `(b,)` by the example's own mask and weights alone."""
     weights = tf.ones_like(values)
     if sample_weight is not None:
@@ -192,7 +204,7 @@ def _reduced(values, mask, sample_weight, reduction) -> tf.Tensor:
     return tf.math.divide_no_nan(total, tf.reduce_sum(counted, axes))
 
 
-def _aligned(weights, values):
+def _aligned(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """Weights of shape `(b,)`, `(b, 1)` or like the values', broadcastable to them."""
     if weights.shape.rank == values.shape.rank + 1 and weights.shape[-1] == 1:
         weights = tf.squeeze(weights, -1)

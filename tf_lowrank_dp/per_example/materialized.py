@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, zero_absent
+from tf_lowrank_dp.per_example.parameter import MatrixView
 
 
 class Materialized(PerExampleGradient):
@@ -49,13 +50,13 @@ class Materialized(PerExampleGradient):
     def materialize(self) -> tf.Tensor:
         return self._times_mask(self._values)
 
-    def right(self, r, view):
+    def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
         return Materialized(tf.einsum("bio,ko->bki", view.to_matrix(self.materialize()), r))
 
-    def left(self, l, view):  # noqa: E741
+    def left(self, l: tf.Tensor, view: MatrixView) -> PerExampleGradient:  # noqa: E741
         return Materialized(tf.einsum("bio,ik->bko", view.to_matrix(self.materialize()), l))
 
-    def masked(self, mask):
+    def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return Materialized(self._values, mask if self._mask is None else mask * self._mask)
 
     def _times_mask(self, tensor: tf.Tensor) -> tf.Tensor:

@@ -15,6 +15,7 @@ from tf_lowrank_dp.per_example.gradient import (
     zero_absent,
 )
 from tf_lowrank_dp.per_example.materialized import Materialized
+from tf_lowrank_dp.per_example.parameter import MatrixView
 
 
 class OuterProduct(PerExampleGradient):
@@ -123,18 +124,18 @@ class OuterProduct(PerExampleGradient):
             return self._formed.materialize()
         return self._shaped(tf.matmul(self._x, self._d, transpose_a=True))
 
-    def factors(self):
+    def factors(self) -> tuple[tf.Tensor, tf.Tensor] | None:
         if self._formed is not None or self._to_variable is not None or self._x.shape[1] != 1:
             return None
         return self._x[:, 0], self._d[:, 0]
 
-    def right(self, r, view):
+    def right(self, r: tf.Tensor, view: MatrixView) -> OuterProduct:
         return OuterProduct(tf.matmul(self._d, r, transpose_b=True), self._x)
 
-    def left(self, l, view):  # noqa: E741
+    def left(self, l: tf.Tensor, view: MatrixView) -> OuterProduct:  # noqa: E741
         return OuterProduct(tf.matmul(self._x, l), self._d)
 
-    def masked(self, mask):
+    def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         of_columns = self._to_variable is None and mask.shape == self._d.shape[2:]
         if of_columns and self._formed is None:
             return OuterProduct(self._x, self._d * mask)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
+import keras
 import tensorflow as tf
 
 
@@ -66,7 +68,7 @@ class MatrixView:
         return tf.transpose(tensor, [*range(lead), *back])
 
 
-def reshape_last(tensor: tf.Tensor, axes: int, shape) -> tf.Tensor:
+def reshape_last(tensor: tf.Tensor, axes: int, shape: Sequence[int]) -> tf.Tensor:
     """Reshapes the last `axes` axes to `shape`."""
     lead = tensor.shape[: tensor.shape.rank - axes]
     if lead.is_fully_defined():
@@ -91,7 +93,7 @@ class Parameter:
     TensorShape([5, 3])
     """
 
-    variable: object
+    variable: keras.Variable
     role: str
     view: MatrixView | None
     is_output: bool
@@ -106,6 +108,12 @@ class Parameter:
         """Keras' path of the variable, such as "dense/kernel"."""
         return self.variable.path
 
+    @property
+    def matrix_view(self) -> MatrixView:
+        """`view` of a parameter that is a matrix."""
+        assert self.view is not None, self.path
+        return self.view
+
     def matrix(self) -> tf.Tensor:
         """Its present value as a float32 matrix `(m, n)`."""
-        return self.view.to_matrix(tf.cast(tf.convert_to_tensor(self.variable), tf.float32))
+        return self.matrix_view.to_matrix(tf.cast(tf.convert_to_tensor(self.variable), tf.float32))

@@ -11,6 +11,7 @@ from tf_lowrank_dp.per_example.gradient import ROUNDOFF, UNDERFLOW, PerExampleGr
 from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
+from tf_lowrank_dp.per_example.parameter import MatrixView
 
 
 class TiedGradient(PerExampleGradient):
@@ -39,7 +40,7 @@ class TiedGradient(PerExampleGradient):
             return None
         return Materialized(self._product.materialize() + self._lookup.materialize())
 
-    def squared_norms(self):
+    def squared_norms(self) -> tf.Tensor:
         if self._formed is not None:
             return self._formed.squared_norms()
         (p, q), (ids, d) = self._product.pair, self._lookup.pair
@@ -48,7 +49,7 @@ class TiedGradient(PerExampleGradient):
         alone = self._product.squared_norms() + self._lookup.squared_norms()
         return tf.maximum(alone + 2.0 * across, 0.0)
 
-    def squared_norm_bounds(self):
+    def squared_norm_bounds(self) -> tf.Tensor:
         if self._formed is not None:
             return self._formed.squared_norm_bounds()
         (p, q), (_, d) = self._product.pair, self._lookup.pair
@@ -62,22 +63,22 @@ class TiedGradient(PerExampleGradient):
         hidden = tf.reduce_sum(hidden_p * (q + hidden_q) + hidden_q * p, axis=-1) + hidden_q * t
         return tf.square(rounded + 2.0 * hidden)
 
-    def weighted_sum(self, weights):
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         if self._formed is not None:
             return self._formed.weighted_sum(weights)
         return self._product.weighted_sum(weights) + self._lookup.weighted_sum(weights)
 
-    def materialize(self):
+    def materialize(self) -> tf.Tensor:
         if self._formed is not None:
             return self._formed.materialize()
         return self._product.materialize() + self._lookup.materialize()
 
-    def right(self, r, view):
+    def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
         images = [g.right(r, view).materialize() for g in (self._product, self._lookup)]
         return Materialized(tf.add_n(images))
 
-    def left(self, l, view):  # noqa: E741
+    def left(self, l: tf.Tensor, view: MatrixView) -> PerExampleGradient:  # noqa: E741
         return OuterProduct.joined([g.left(l, view) for g in (self._product, self._lookup)])
 
-    def masked(self, mask):
+    def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return Materialized(self.materialize(), mask)

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 
-def compiled_vectorized_map(function: Callable, elements):
+
+def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
     """`tf.vectorized_map(function, elements)`, compiled by XLA.
 
     TensorFlow's CPU kernels give wrong numbers, silently, for some vectorised products of a batched
@@ -23,7 +25,7 @@ def compiled_vectorized_map(function: Callable, elements):
     """
 
     @tf.function(jit_compile=True, autograph=False)
-    def mapped(elements):
+    def mapped(elements: Nested) -> Nested:
         return tf.vectorized_map(function, elements)
 
     return mapped(elements)

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.anchor_groups import size_of
 from tf_lowrank_dp.release.coefficient_basis import CoefficientBasis, is_cheaper
 from tf_lowrank_dp.release.held_basis import Anchor, HeldBasis
-from tf_lowrank_dp.release.noise_energy import NoiseEnergy
-from tf_lowrank_dp.release.space import Normal, ReleaseSpace
+from tf_lowrank_dp.release.noise_energy import NoiseEnergy, Variances
+from tf_lowrank_dp.release.space import Block, Normal, ReleaseSpace
 
 Basis = HeldBasis | CoefficientBasis
 
@@ -69,7 +70,8 @@ class AnchorSpace(ReleaseSpace):
         self._power_iterations, self._residual = power_iterations, residual
         self._refresh_every = refresh_every
         self._kinds: list[type] = []
-        self._kept = self._steps = None
+        self._kept: list | None = None
+        self._steps: tf.Variable | None = None
         self.shapes = [[(k,) for k in self.num_bases]]
         if residual:
             self.shapes.append([(size_of(self.parameters, group),) for group in self.groups])
@@ -81,26 +83,31 @@ class AnchorSpace(ReleaseSpace):
         if self._kept is None:
             self._make_room()
 
-        def renew():
+        def renew() -> tf.Tensor:
             new = [basis.tensors for basis in self.new_bases()]
             tf.nest.map_structure(lambda kept, value: kept.assign(value), self._kept, new)
             return tf.constant(True)
 
+        assert self._steps is not None
         due = tf.equal(self._steps % self._refresh_every, 0)
         with tf.control_dependencies([tf.cond(due, renew, lambda: tf.constant(False))]):
             tensors = tf.nest.map_structure(tf.identity, self._kept)
             self._steps.assign_add(1)
         return [kind(kept) for kind, kept in zip(self._kinds, tensors, strict=True)]
 
-    def project(self, gradients, subspace: list[Basis]):
+    def project(
+        self, gradients: Sequence[PerExampleGradient], subspace: list[Basis]
+    ) -> Sequence[Block]:
         pairs = [
             basis.project([gradients[index] for index in group])
             for group, basis in zip(self.groups, subspace, strict=True)
         ]
-        blocks = [[embedding for embedding, _ in pairs]]
+        blocks: list[Block] = [[embedding for embedding, _ in pairs]]
         return [*blocks, [residual for _, residual in pairs]] if self._residual else blocks
 
-    def lift(self, released, subspace: list[Basis]):
+    def lift(
+        self, released: Sequence[Sequence[tf.Tensor]], subspace: list[Basis]
+    ) -> list[tf.Tensor]:
         lifted = {}
         for number, (group, basis) in enumerate(zip(self.groups, subspace, strict=True)):
             flat = basis.lift(released[0][number])
@@ -112,7 +119,9 @@ class AnchorSpace(ReleaseSpace):
                 lifted[index] = tf.reshape(part, shape)
         return [lifted[index] for index in range(len(self.parameters))]
 
-    def noise_energy(self, variances, normal, subspace=None):
+    def noise_energy(
+        self, variances: Variances, normal: Normal, subspace: list[Basis] | None = None
+    ) -> NoiseEnergy:
         """The lift of the embedding is orthonormal, that of the residual changes nothing.
 
         No basis is found: the energies are those of complete ones, upper bounds where public

@@ -140,24 +140,24 @@ class _Residual(PerExampleTensor):
     def __init__(self, basis: CoefficientBasis, held: Sequence[Anchor], embedding: tf.Tensor):
         self._basis, self._held, self._embedding = basis, list(held), embedding
 
-    def squared_norms(self):
+    def squared_norms(self) -> tf.Tensor:
         return tf.cast(
             tf.maximum(self.squared_gradients() - self._squared_embeddings(), 0.0), tf.float32
         )
 
-    def squared_norm_bounds(self):
+    def squared_norm_bounds(self) -> tf.Tensor:
         squares = self.squared_gradients()
         guard = self._basis.guard(sum(_terms(held) for held in self._held))
         bounds = tf.maximum(squares - self._squared_embeddings(), 0.0) + guard * squares
         return tf.cast(bounds * (1.0 + 4.0 * ROUNDOFF), tf.float32)
 
-    def weighted_sum(self, weights):
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         weights = tf.cast(weights, tf.float64)
         embedding = tf.reduce_sum(zero_absent(self._embedding, weights), axis=0)
         total = _weighted_sums(self._held, weights)
         return tf.cast(total - self._basis.lift_double(embedding), tf.float32)
 
-    def materialize(self):
+    def materialize(self) -> tf.Tensor:
         values = tf.concat([flat_rows(formed(held)) for held in self._held], axis=1)
         inside = tf.map_fn(self._basis.lift_double, self._embedding)
         return tf.cast(values - inside, tf.float32)

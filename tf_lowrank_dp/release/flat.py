@@ -29,16 +29,16 @@ class PartOf(PerExampleTensor):
     def __init__(self, part: PerExampleTensor, squares: tf.Tensor):
         self._part, self._squares = part, squares
 
-    def squared_norms(self):
+    def squared_norms(self) -> tf.Tensor:
         return self._part.squared_norms()
 
-    def squared_norm_bounds(self):
+    def squared_norm_bounds(self) -> tf.Tensor:
         return self._part.squared_norm_bounds() + LEAST_RATIO**2 * self._squares
 
-    def weighted_sum(self, weights):
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         return self._part.weighted_sum(weights)
 
-    def materialize(self):
+    def materialize(self) -> tf.Tensor:
         return self._part.materialize()
 
 
@@ -52,17 +52,17 @@ class Joined(PerExampleTensor):
     def __init__(self, gradients: Sequence[PerExampleTensor]):
         self._gradients = list(gradients)
 
-    def squared_norms(self):
+    def squared_norms(self) -> tf.Tensor:
         return tf.add_n([gradient.squared_norms() for gradient in self._gradients])
 
-    def squared_norm_bounds(self):
+    def squared_norm_bounds(self) -> tf.Tensor:
         return tf.add_n([gradient.squared_norm_bounds() for gradient in self._gradients])
 
-    def weighted_sum(self, weights):
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         sums = [gradient.weighted_sum(weights) for gradient in self._gradients]
         return tf.concat([tf.reshape(total, [-1]) for total in sums], axis=0)
 
-    def materialize(self):
+    def materialize(self) -> tf.Tensor:
         values = [gradient.materialize() for gradient in self._gradients]
         return tf.concat([flat_rows(value) for value in values], axis=1)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typing
 
-from tf_lowrank_dp.release.noise_energy import NoiseEnergy
-from tf_lowrank_dp.release.space import PerVariableSpace
+from tf_lowrank_dp.release.noise_energy import NoiseEnergy, Variances
+from tf_lowrank_dp.release.space import Normal, PerVariableSpace, Subspace
 
 
 @typing.final
@@ -25,6 +25,8 @@ class IdentitySpace(PerVariableSpace):
     [[(2,)]]
     """
 
-    def noise_energy(self, variances, normal, subspace=None):
+    def noise_energy(
+        self, variances: Variances, normal: Normal, subspace: Subspace = None
+    ) -> NoiseEnergy:
         """All of the noise is in the gradients."""
         return NoiseEnergy.of(variances, [piece.sum() for [piece] in self.by_variable(variances)])

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.bases import low_rank_factors, orthonormal_columns
-from tf_lowrank_dp.release.noise_energy import NoiseEnergy
+from tf_lowrank_dp.release.noise_energy import NoiseEnergy, Variances
 from tf_lowrank_dp.release.space import Normal, PerVariableSpace
 
 CARRIERS = ("both", "left", "right")
@@ -67,7 +68,7 @@ class LowRankSpace(PerVariableSpace):
 
     def refresh(self) -> dict[int, Carriers]:
         """Carriers by position; matrices of one shape are one batch."""
-        found = {}
+        found: dict[int, Carriers] = {}
         for indexes in of_one_shape(self.parameters, self.ranks):
             parts = zip(*map(tf.unstack, self._carriers(indexes)), strict=True)
             found.update((i, Carriers(*pair)) for i, pair in zip(indexes, parts, strict=True))
@@ -75,7 +76,7 @@ class LowRankSpace(PerVariableSpace):
 
     def _carriers(self, indexes: list[int]) -> tuple[tf.Tensor, tf.Tensor]:
         """`L (j, m, k)` and `R (j, k, n)` of `j` matrices of one shape."""
-        view, k = self.parameters[indexes[0]].view, self.ranks[indexes[0]]
+        view, k = self.parameters[indexes[0]].matrix_view, self.ranks[indexes[0]]
         j, m, n = len(indexes), view.rows, view.columns
         start, completion = self._normal([(j, n, k), (j, m, k)])
         if self._source is None:
@@ -85,24 +86,29 @@ class LowRankSpace(PerVariableSpace):
         matrices = tf.stack([self._source(index) for index in indexes])
         return low_rank_factors(matrices, start, completion, self._power_iterations)
 
-    def piece_shapes(self, index):
+    def piece_shapes(self, index: int) -> list[tuple[int, ...]]:
         if index not in self.ranks:
             return super().piece_shapes(index)
-        view, rank = self.parameters[index].view, self.ranks[index]
-        return [(rank, view.rows)] * self.has_left + [(rank, view.columns)] * self.has_right
+        view, rank = self.parameters[index].matrix_view, self.ranks[index]
+        found: list[tuple[int, ...]] = [(rank, view.rows)] * self.has_left
+        return found + [(rank, view.columns)] * self.has_right
 
-    def pieces(self, index, gradient, subspace):
+    def pieces(
+        self, index: int, gradient: PerExampleGradient, subspace: dict[int, Carriers]
+    ) -> Sequence[PerExampleGradient]:
         if index not in self.ranks:
             return super().pieces(index, gradient, subspace)
-        carriers, view = subspace[index], self.parameters[index].view
-        found = []
+        carriers, view = subspace[index], self.parameters[index].matrix_view
+        found: list[PerExampleGradient] = []
         if self.has_left:
             found.append(gradient.right(carriers.right, view))
         if self.has_right:
             found.append(gradient.left(carriers.left, view))
         return found
 
-    def lift_piece(self, index, released, subspace):
+    def lift_piece(
+        self, index: int, released: list[tf.Tensor], subspace: dict[int, Carriers]
+    ) -> tf.Tensor:
         if index not in self.ranks:
             return super().lift_piece(index, released, subspace)
         carriers = subspace[index]
@@ -115,9 +121,11 @@ class LowRankSpace(PerVariableSpace):
             matrix = tf.matmul(released[0], carriers.right, transpose_a=True)
         else:
             matrix = tf.matmul(carriers.left, released[0])
-        return self.parameters[index].view.to_variable(matrix)
+        return self.parameters[index].matrix_view.to_variable(matrix)
 
-    def noise_energy(self, variances, normal, subspace=None):
+    def noise_energy(
+        self, variances: Variances, normal: Normal, subspace: dict[int, Carriers] | None = None
+    ) -> NoiseEnergy:
         """Of `dL R` and `L dR` all; of both together `(I - L L^T) dL R + L dR`, whose parts are
         orthogonal: noise on row `i` of `dL` counts `1 - |L_i|^2` times."""
         subspace = self.refresh() if subspace is None else subspace
@@ -135,6 +143,6 @@ def of_one_shape(parameters: Sequence[Parameter], ranks: Mapping[int, int]) -> l
     """Positions of matrices of one shape and rank, which are computed as one batch."""
     by_shape: dict[tuple[int, ...], list[int]] = {}
     for index, rank in ranks.items():
-        view = parameters[index].view
+        view = parameters[index].matrix_view
         by_shape.setdefault((view.rows, view.columns, view.input_units, rank), []).append(index)
     return list(by_shape.values())

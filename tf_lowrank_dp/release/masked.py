@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
-from tf_lowrank_dp.release.space import PerVariableSpace
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.release.noise_energy import NoiseEnergy, Variances
+from tf_lowrank_dp.release.space import Normal, PerVariableSpace, Subspace
 
-Masks = dict[int, list[tf.Tensor]]
+Masks: TypeAlias = dict[int, list[tf.Tensor]]
 """By the position of a variable, zeros and ones that broadcast to each of its pieces."""
 
 
@@ -37,30 +40,34 @@ class MaskedSpace(PerVariableSpace):
     [5.0, 0.0]
     """
 
-    def __init__(self, space: PerVariableSpace, masks: Callable[[typing.Any], Masks]):
+    def __init__(self, space: PerVariableSpace, masks: Callable[[Subspace], Masks]):
         self._space, self._masks = space, masks
         super().__init__(space.parameters, space.groups)
 
-    def refresh(self) -> tuple[typing.Any, Masks]:
+    def refresh(self) -> tuple[Subspace, Masks]:
         """The other space's subspace, and the masks."""
         subspace = self._space.refresh()
         return subspace, self._masks(subspace)
 
-    def piece_shapes(self, index):
+    def piece_shapes(self, index: int) -> list[tuple[int, ...]]:
         return self._space.piece_shapes(index)
 
-    def pieces(self, index, gradient, subspace):
+    def pieces(
+        self, index: int, gradient: PerExampleGradient, subspace: Subspace
+    ) -> Sequence[PerExampleGradient]:
         inner, masks = subspace
         pieces = self._space.pieces(index, gradient, inner)
         if index not in masks:
             return pieces
         return [piece.masked(mask) for piece, mask in zip(pieces, masks[index], strict=True)]
 
-    def lift_piece(self, index, released, subspace):
+    def lift_piece(self, index: int, released: list[tf.Tensor], subspace: Subspace) -> tf.Tensor:
         inner, masks = subspace
         return self._space.lift_piece(index, _times(released, masks.get(index)), inner)
 
-    def noise_energy(self, variances, normal, subspace=None):
+    def noise_energy(
+        self, variances: Variances, normal: Normal, subspace: Subspace = None
+    ) -> NoiseEnergy:
         """That of the other space, without noise on what is frozen."""
         inner, masks = self.refresh() if subspace is None else subspace
         of_variables = enumerate(self.by_variable(variances))

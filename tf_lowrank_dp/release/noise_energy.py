@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-Variances = list[list[np.ndarray]]
+Variances: TypeAlias = list[list[np.ndarray]]
 """For each tensor of each block the variances of the noise on its numbers, float64."""
+
+
+class Lifting(Protocol):
+    """The way back of a release space."""
+
+    shapes: list[list[tuple[int, ...]]]
+
+    def lift(self, released: Sequence[Sequence[tf.Tensor]], subspace: Any) -> list[tf.Tensor]:
+        """From the sums of the blocks to one tensor per variable."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +47,7 @@ class NoiseEnergy:
     shared: Sequence[Sequence[int]] = ()
 
     @classmethod
-    def of(cls, variances: Variances, lifted: Sequence[float], **attributes) -> NoiseEnergy:
+    def of(cls, variances: Variances, lifted: Sequence[float], **attributes: Any) -> NoiseEnergy:
         """With the counts and the energy of what is released."""
         tensors = [tensor for block in variances for tensor in block]
         released = sum(int(np.count_nonzero(tensor)) for tensor in tensors)
@@ -44,7 +55,9 @@ class NoiseEnergy:
         return cls(released, raw, [float(energy) for energy in lifted], **attributes)
 
     @classmethod
-    def tried(cls, space, variances: Variances, subspace, normal) -> NoiseEnergy:
+    def tried(
+        cls, space: Lifting, variances: Variances, subspace: Any, normal: Callable
+    ) -> NoiseEnergy:
         """Lifts one draw: for lifts without a closed form, or that are not linear."""
         noise = [
             [tf.constant(np.sqrt(v), tf.float32) * n for v, n in zip(block, draws, strict=True)]

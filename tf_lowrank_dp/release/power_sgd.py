@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.bases import low_rank_factors
+from tf_lowrank_dp.release.low_rank import Carriers
 from tf_lowrank_dp.release.space import Normal, PerVariableSpace
 
 
@@ -37,10 +38,12 @@ class PowerSGDSpace(PerVariableSpace):
         super().__init__(parameters, groups)
         self.ranks, self._normal, self._power_iterations = dict(ranks), normal, power_iterations
 
-    def lift_piece(self, index, released, subspace):
+    def lift_piece(
+        self, index: int, released: list[tf.Tensor], subspace: dict[int, Carriers]
+    ) -> tf.Tensor:
         if index not in self.ranks:
             return released[0]
-        view, rank = self.parameters[index].view, self.ranks[index]
+        view, rank = self.parameters[index].matrix_view, self.ranks[index]
         start, completion = self._normal([(1, view.columns, rank), (1, view.rows, rank)])
         gradient = view.to_matrix(released[0])
         left, _ = low_rank_factors(gradient[None], start, completion, self._power_iterations)

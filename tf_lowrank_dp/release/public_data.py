@@ -6,8 +6,10 @@ import dataclasses
 import math
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.release.space import Normal
 
 RANDOM = "random"
@@ -24,12 +26,12 @@ class PublicData:
         num_rows: `m`.
     """
 
-    features: object
-    labels: object
+    features: Nested
+    labels: Nested
     num_rows: int
 
     @classmethod
-    def of(cls, features, labels=RANDOM) -> PublicData:
+    def of(cls, features: Nested, labels: Nested = RANDOM) -> PublicData:
         """From what users give.
 
         Args:
@@ -70,16 +72,16 @@ def random_labels(normal: Normal, count: int, num_classes: int) -> tf.Tensor:
     return tf.minimum(tf.cast(quantiles * num_classes, tf.int32), num_classes - 1)
 
 
-def _is_random(labels) -> bool:
+def _is_random(labels: Nested) -> bool:
     return isinstance(labels, str) and labels == RANDOM
 
 
-def _array(leaf) -> np.ndarray:
+def _array(leaf: npt.ArrayLike) -> np.ndarray:
     array = np.asarray(leaf)
     return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
-def _read(dataset: tf.data.Dataset):
+def _read(dataset: tf.data.Dataset) -> tuple[Nested, Nested]:
     batches = list(dataset.as_numpy_iterator())
     if not batches:
         raise ValueError(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
 
 from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient
-from tf_lowrank_dp.per_example.parameter import Parameter
+from tf_lowrank_dp.per_example.parameter import MatrixView, Parameter
 from tf_lowrank_dp.release.held_basis import Anchor
-from tf_lowrank_dp.release.space import ReleaseSpace
+from tf_lowrank_dp.release.noise_energy import NoiseEnergy, Variances
+from tf_lowrank_dp.release.space import Block, Normal, ReleaseSpace, Subspace
 
 
 class ScaledSpace(ReleaseSpace):
@@ -26,21 +30,25 @@ class ScaledSpace(ReleaseSpace):
         self._space, self._scales = space, list(scales)
         self.shapes = space.shapes
 
-    def refresh(self):
+    def refresh(self) -> Subspace:
         return self._space.refresh()
 
-    def project(self, gradients, subspace):
+    def project(
+        self, gradients: Sequence[PerExampleGradient], subspace: Subspace
+    ) -> Sequence[Block]:
         scaled = [
             gradient if scale == 1.0 else _Scaled(gradient, scale)
             for gradient, scale in zip(gradients, self._scales, strict=True)
         ]
         return self._space.project(scaled, subspace)
 
-    def lift(self, released, subspace):
+    def lift(self, released: Sequence[Sequence[tf.Tensor]], subspace: Subspace) -> list[tf.Tensor]:
         lifted = self._space.lift(released, subspace)
         return [tensor / scale for tensor, scale in zip(lifted, self._scales, strict=True)]
 
-    def noise_energy(self, variances, normal, subspace=None):
+    def noise_energy(
+        self, variances: Variances, normal: Normal, subspace: Subspace = None
+    ) -> NoiseEnergy:
         """Divided by the squares of the scales; what variables share, as if spread evenly."""
         found = self._space.noise_energy(variances, normal, subspace)
         pairs = zip(found.lifted, self._scales, strict=True)
@@ -88,7 +96,7 @@ def scaled_anchors(
         scales: one positive constant for each trainable variable.
     """
 
-    def scaled(*args) -> list[Anchor]:
+    def scaled(*args: Any) -> list[Anchor]:
         pairs = zip(gradients(*args), scales, strict=True)
         return [(*anchor[:-1], anchor[-1] * scale) for anchor, scale in pairs]
 
@@ -101,29 +109,29 @@ class _Scaled(PerExampleGradient):
     def __init__(self, gradient: PerExampleGradient, scale: float):
         self._gradient, self._scale = gradient, scale
 
-    def squared_norms(self):
+    def squared_norms(self) -> tf.Tensor:
         return self._scale * (self._scale * self._gradient.squared_norms())
 
-    def squared_norm_bounds(self):
+    def squared_norm_bounds(self) -> tf.Tensor:
         # One factor at a time: the square of a small scale is 0 in float32.
         bounds = self._scale * self._gradient.squared_norm_bounds()
         return (1.0 + 8.0 * ROUNDOFF) * self._scale * bounds
 
-    def weighted_sum(self, weights):
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         return self._scale * self._gradient.weighted_sum(weights)
 
-    def materialize(self):
+    def materialize(self) -> tf.Tensor:
         return self._scale * self._gradient.materialize()
 
-    def factors(self):
+    def factors(self) -> tuple[tf.Tensor, tf.Tensor] | None:
         factors = self._gradient.factors()
         return None if factors is None else (factors[0], self._scale * factors[1])
 
-    def right(self, r, view):
+    def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
         return _Scaled(self._gradient.right(r, view), self._scale)
 
-    def left(self, l, view):  # noqa: E741
+    def left(self, l: tf.Tensor, view: MatrixView) -> PerExampleGradient:  # noqa: E741
         return _Scaled(self._gradient.left(l, view), self._scale)
 
-    def masked(self, mask):
+    def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return _Scaled(self._gradient.masked(mask), self._scale)

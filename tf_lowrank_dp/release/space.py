@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import tensorflow as tf
 
@@ -11,10 +12,16 @@ from tf_lowrank_dp.per_example.gradient import PerExampleGradient, PerExampleTen
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.noise_energy import NoiseEnergy, Variances
 
-Block = list[PerExampleTensor]
+Block: TypeAlias = Sequence[PerExampleTensor]
 
-Normal = Callable[[Sequence[tuple[int, ...]]], list[tf.Tensor]]
+Subspace: TypeAlias = Any
+"""What `refresh` chose for a step; each space has its own and understands no other."""
+
+Normal: TypeAlias = Callable[[Sequence[tuple[int, ...]]], list[tf.Tensor]]
 """Standard normal float32 tensors of the shapes given, fresh at each call."""
+
+
+Piece = TypeVar("Piece")
 
 
 class ReleaseSpace(abc.ABC):
@@ -44,12 +51,14 @@ class ReleaseSpace(abc.ABC):
     shapes: list[list[tuple[int, ...]]]
     """For each block, which is clipped by itself, the shapes of what it releases."""
 
-    def refresh(self) -> object:
+    def refresh(self) -> Subspace:
         """The subspace of the next step, chosen from public inputs; once a logical batch."""
         return None
 
     @abc.abstractmethod
-    def project(self, gradients: Sequence[PerExampleGradient], subspace) -> list[Block]:
+    def project(
+        self, gradients: Sequence[PerExampleGradient], subspace: Subspace
+    ) -> Sequence[Block]:
         """From one gradient per trainable variable to the blocks that are released.
 
         Args:
@@ -61,7 +70,7 @@ class ReleaseSpace(abc.ABC):
         """
 
     @abc.abstractmethod
-    def lift(self, released: Sequence[Sequence[tf.Tensor]], subspace) -> list[tf.Tensor]:
+    def lift(self, released: Sequence[Sequence[tf.Tensor]], subspace: Subspace) -> list[tf.Tensor]:
         """From the noisy sums of the blocks back to one tensor per trainable variable.
 
         Args:
@@ -72,7 +81,9 @@ class ReleaseSpace(abc.ABC):
             Float32 tensors of the variables' shapes, in the order of the parameters.
         """
 
-    def noise_energy(self, variances: Variances, normal: Normal, subspace=None) -> NoiseEnergy:
+    def noise_energy(
+        self, variances: Variances, normal: Normal, subspace: Subspace = None
+    ) -> NoiseEnergy:
         """How much noise a step adds; here by lifting one draw, closed forms are for subclasses.
 
         For diagnostics, outside of graphs: no step asks for it.
@@ -129,28 +140,32 @@ class PerVariableSpace(ReleaseSpace):
         """Shapes of what is released of a parameter."""
         return [self.parameters[index].shape]
 
-    def pieces(self, index: int, gradient: PerExampleGradient, subspace) -> Block:
+    def pieces(
+        self, index: int, gradient: PerExampleGradient, subspace: Subspace
+    ) -> Sequence[PerExampleGradient]:
         """What is released of a parameter."""
         return [gradient]
 
-    def lift_piece(self, index: int, released: list[tf.Tensor], subspace) -> tf.Tensor:
+    def lift_piece(self, index: int, released: list[tf.Tensor], subspace: Subspace) -> tf.Tensor:
         """From the noisy sums of `pieces` back to the parameter's shape."""
         return released[0]
 
-    def project(self, gradients, subspace):
+    def project(
+        self, gradients: Sequence[PerExampleGradient], subspace: Subspace
+    ) -> Sequence[Block]:
         return self.in_blocks([self.pieces(i, g, subspace) for i, g in enumerate(gradients)])
 
-    def lift(self, released, subspace):
+    def lift(self, released: Sequence[Sequence[tf.Tensor]], subspace: Subspace) -> list[tf.Tensor]:
         pieces = self.by_variable(released)
         return [self.lift_piece(index, found, subspace) for index, found in enumerate(pieces)]
 
-    def in_blocks(self, pieces: Sequence[list]) -> list[list]:
+    def in_blocks(self, pieces: Sequence[Sequence[Piece]]) -> list[list[Piece]]:
         """Pieces of each parameter, in the order of the blocks."""
         return [[piece for index in group for piece in pieces[index]] for group in self.groups]
 
-    def by_variable(self, blocks: Sequence[Sequence]) -> list[list]:
+    def by_variable(self, blocks: Sequence[Sequence[Piece]]) -> list[list[Piece]]:
         """The inverse of `in_blocks`."""
-        found: dict[int, list] = {}
+        found: dict[int, list[Piece]] = {}
         for group, pieces in zip(self.groups, blocks, strict=True):
             remaining = iter(pieces)
             for index in group:

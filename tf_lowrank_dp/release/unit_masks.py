@@ -46,7 +46,7 @@ def unit_masks(
 
     def rows_and_columns(indexes: list[int], carriers: dict[int, Carriers]) -> list[tf.Tensor]:
         """`(j, m)` and `(j, n)` for `j` matrices of one shape."""
-        view = space.parameters[indexes[0]].view
+        view = space.parameters[indexes[0]].matrix_view
         if masks_from == "random":
             j = len(indexes)
             scores = normal([(j, view.input_units), (j, view.columns)])

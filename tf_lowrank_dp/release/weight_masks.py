@@ -9,13 +9,14 @@ import tensorflow as tf
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.masked import Masks
 from tf_lowrank_dp.release.masks import important_columns, largest_weights
+from tf_lowrank_dp.release.space import Subspace
 
 UNITS = ("weight", "neuron")
 
 
 def weight_masks(
     parameters: Sequence[Parameter], selected: Sequence[int], sparsity: float, unit: str
-) -> Callable[[object], Masks]:
+) -> Callable[[Subspace], Masks]:
     """Masks of gradients, with ones for the weights that are largest in magnitude at the step.
 
     Args:
@@ -29,7 +30,7 @@ def weight_masks(
     """
 
     def mask(parameter: Parameter) -> tf.Tensor:
-        matrix, view = parameter.matrix(), parameter.view
+        matrix, view = parameter.matrix(), parameter.matrix_view
         if unit == "weight":
             return view.to_variable(largest_weights(matrix, sparsity))
         columns = important_columns(matrix, sparsity)

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import batched_sources
@@ -93,7 +94,7 @@ def declared_dataset(
     )
     if steps_per_epoch is not None:
         steps_per_epoch = _validate.integer_at_least(1, steps_per_epoch=steps_per_epoch)
-    if None not in (batch_size, num_examples) and batch_size > num_examples:
+    if batch_size is not None and num_examples is not None and batch_size > num_examples:
         raise ValueError(
             f"Expected `batch_size` to be at most `num_examples`, {num_examples}. "
             f"Received: batch_size={batch_size}."
@@ -143,6 +144,7 @@ def _declare_poisson(
             f"Received: only sampling_rate={sampling_rate}."
         )
     if batch_size is None:
+        assert sampling_rate is not None and num_examples is not None
         batch_size = max(1, round(sampling_rate * num_examples))
     return Sampling.poisson(num_examples, batch_size, sampling_rate)
 
@@ -201,7 +203,7 @@ def _declare_shuffle(
 def _as_logical_batches(batches: tf.data.Dataset) -> tf.data.Dataset:
     """Maps `x`, `(x, y)` or `(x, y, sample_weight)` elements to logical batches."""
 
-    def to_batch(*element):
+    def to_batch(*element: Nested) -> dict[str, Nested]:
         presence = tf.ones([batched_sources.leading_dimension(element)], tf.float32)
         return batch_lib.make_batch(*element, presence=presence)
 

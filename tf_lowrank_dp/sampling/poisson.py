@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.accounting.sampling import steps_per_epoch
 from tf_lowrank_dp.sampling import batch as batch_lib
@@ -131,7 +132,7 @@ class PoissonSampler:
         self._streams = itertools.count()
 
     @property
-    def features(self):
+    def features(self) -> Nested:
         """The inputs `x` that are sampled from, nested arrays `(n, ...)`."""
         return self._data[batch_lib.X]
 

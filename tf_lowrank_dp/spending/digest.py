@@ -65,11 +65,11 @@ def _lanes(value: tf.Tensor) -> tf.Tensor:
     rest = slice(_UNROLLED * size, None)
     sums = _mixed(words[rest], positions[rest])
     totals = [tf.reduce_sum(lane) for lane in sums]
-    columns = None
+    columns: Sequence[tf.Tensor] = []
     for index in range(_UNROLLED):
         part = slice(index * size, (index + 1) * size)
         lanes = _mixed(words[part], positions[part])
-        columns = lanes if columns is None else [a + b for a, b in zip(columns, lanes, strict=True)]
+        columns = [a + b for a, b in zip(columns, lanes, strict=True)] if columns else lanes
     return tf.stack([a + tf.reduce_sum(b) for a, b in zip(totals, columns, strict=True)])
 
 

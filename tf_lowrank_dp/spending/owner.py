@@ -6,11 +6,17 @@ import contextlib
 import dataclasses
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from typing import TypeAlias
+
+import keras
 
 from tf_lowrank_dp.accounting import LedgerFile, PrivacyLedger, open_ledger_file
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.record import Record, merged
+
+Thing: TypeAlias = keras.Variable | keras.layers.Layer | keras.optimizers.Optimizer
+"""What records are kept for; a model is a layer as well."""
 
 _UNKNOWN = Record(PrivacyLedger(prior_spend_unknown=True))
 
@@ -67,11 +73,11 @@ class Spending:
 
     def __init__(self) -> None:
         self._traces: dict[int, _Trace] = {}
-        self._files: weakref.WeakKeyDictionary[object, LedgerFile] = weakref.WeakKeyDictionary()
+        self._files: MutableMapping[keras.Model, LedgerFile] = weakref.WeakKeyDictionary()
         self.version = 0
         """Grows whenever a thing gains a record."""
 
-    def records(self, things: Iterable) -> frozenset[Record]:
+    def records(self, things: Iterable[Thing]) -> frozenset[Record]:
         """Everything on record that any of the things depends on."""
         found: set[Record] = set()
         for thing in things:
@@ -81,11 +87,13 @@ class Spending:
                 found |= self.records(_alive(trace.links))
         return frozenset(found)
 
-    def ledger(self, things: Iterable) -> PrivacyLedger:
+    def ledger(self, things: Iterable[Thing]) -> PrivacyLedger:
         """The union of what was spent on any of the things, with the steps as they are now."""
         return merged(self.records(things))
 
-    def begin(self, run: Record, updated: Sequence, read: Iterable) -> frozenset[Record]:
+    def begin(
+        self, run: Record, updated: Sequence[Thing], read: Iterable[Thing]
+    ) -> frozenset[Record]:
         """States, before its first step, what a run is going to update and what it reads.
 
         Args:
@@ -102,7 +110,7 @@ class Spending:
             self._trace(thing).runs |= {run}
         return records - {run}
 
-    def link(self, optimizer: object, things: Iterable, loadable: Sequence = ()) -> None:
+    def link(self, optimizer: Thing, things: Iterable[Thing], loadable: Sequence = ()) -> None:
         """States that an optimizer keeps the ledger of these things, in files that it is saved to.
 
         What was loaded with it belongs to all of them.
@@ -120,7 +128,7 @@ class Spending:
         for variable, digest in zip(loadable, digests(loadable), strict=True):
             self._trace(variable).latest = digest
 
-    def adopt(self, things: Iterable, ledger: PrivacyLedger) -> None:
+    def adopt(self, things: Iterable[Thing], ledger: PrivacyLedger) -> None:
         """Adds a ledger that came with values of these things, and of those linked to them.
 
         Keras loads layers, with rare exceptions, before the optimizer that brings the ledger.  So
@@ -141,20 +149,20 @@ class Spending:
             if digest != self._trace(variable).latest:
                 self._note(variable, digest)
 
-    def mark_unknown(self, things: Iterable) -> None:
+    def mark_unknown(self, things: Iterable[Thing]) -> None:
         """States that more may have been spent on these things than is known.  It stays so."""
         self._attach(things, frozenset({_UNKNOWN}))
 
-    def check(self, variables: Iterable) -> None:
+    def check(self, variables: Iterable[Thing]) -> None:
         """Marks those whose values are neither what private steps left nor any that were seen."""
         self._look(variables, judge=True)
 
-    def see(self, variables: Iterable) -> None:
+    def see(self, variables: Iterable[Thing]) -> None:
         """Takes the values of these variables as functions of what is on record for them."""
         self._look(variables, judge=False)
 
     @contextlib.contextmanager
-    def watched(self, variables: Sequence) -> Iterator[None]:
+    def watched(self, variables: Sequence[Thing]) -> Iterator[None]:
         """Inside, whatever changes these variables is post-processing: Keras' callbacks do."""
         traces = [self._trace(variable) for variable in variables]
         for trace in traces:
@@ -177,11 +185,13 @@ class Spending:
                 trace.records, trace.seen_at = before.get(key, (frozenset(), None))
             raise
 
-    def file(self, model: object) -> LedgerFile | None:
+    def file(self, model: keras.Model) -> LedgerFile | None:
         """Where the steps of a model are noted before they are taken, if anywhere."""
         return self._files.get(model)
 
-    def open_file(self, model: object, path: str | os.PathLike, things: Sequence) -> None:
+    def open_file(
+        self, model: keras.Model, path: str | os.PathLike, things: Sequence[Thing]
+    ) -> None:
         """Opens a ledger file for a model: each holds what the other knows from then on.
 
         Args:
@@ -197,26 +207,26 @@ class Spending:
         file.add(self.ledger(things))
         self._files[model] = file
 
-    def _trace(self, thing: object) -> _Trace:
+    def _trace(self, thing: Thing) -> _Trace:
         trace = self._traces.get(id(thing))
         if trace is None:
             trace = self._traces[id(thing)] = _Trace()
             weakref.finalize(thing, self._traces.pop, id(thing), None).atexit = False
         return trace
 
-    def _add(self, things: Sequence, ledger: PrivacyLedger) -> None:
+    def _add(self, things: Sequence[Thing], ledger: PrivacyLedger) -> None:
         """Adds a loaded ledger, unless it contradicts what is known of these things."""
         record = Record(ledger)
         merged(self.records(things) | {record})
         self._attach(things, frozenset({record}))
 
-    def _attach(self, things: Iterable, records: frozenset[Record]) -> None:
+    def _attach(self, things: Iterable[Thing], records: frozenset[Record]) -> None:
         for trace in [self._trace(thing) for thing in things] if records else []:
             if not records <= trace.records:
                 trace.records |= records
                 self.version += 1
 
-    def _look(self, variables: Iterable, judge: bool) -> None:
+    def _look(self, variables: Iterable[Thing], judge: bool) -> None:
         """Remembers the digests of variables on which something was spent, as far as is known."""
         known = [(v, self._traces[id(v)]) for v in variables if id(v) in self._traces]
         ledgers = {records: merged(records) for records in {trace.records for _, trace in known}}
@@ -232,7 +242,7 @@ class Spending:
                 self.mark_unknown([variable])
             self._note(variable, digest)
 
-    def _note(self, variable: object, digest: bytes) -> None:
+    def _note(self, variable: Thing, digest: bytes) -> None:
         """Takes the value of this digest as one of those that are on record."""
         trace = self._trace(variable)
         trace.latest, trace.seen_at = digest, _steps(trace.runs)
@@ -243,7 +253,7 @@ def _steps(runs: Iterable[Record]) -> int:
     return sum(run.steps for run in runs)
 
 
-def _alive(references: Iterable[weakref.ref]) -> list:
+def _alive(references: Iterable[weakref.ref]) -> list[Thing]:
     return [thing for thing in (reference() for reference in references) if thing is not None]
 
 

@@ -38,7 +38,8 @@ def concatenation(o: Operation) -> Label:
         is_public = isinstance(o.labels[index], Public)
         if is_public and (along == label.axis or not _fits(o, index, len(out) - label.axis)):
             return o.unknown
-        if along == label.axis and not o.spans(label, o.shape(index)[along]):
+        shape = o.shape(index)
+        if along == label.axis and (shape is None or not o.spans(label, shape[along])):
             return o.unknown
     return label
 
@@ -106,16 +107,17 @@ def strided_slice(o: Operation) -> Label:
         elif in_axis == label.axis:
             if shrink >> bit & 1 or strides[bit] != 1:
                 return o.joined
-            known = begin is not None and end is not None
-            low = None if masks["begin_mask"] >> bit & 1 else (int(begin[bit]) if known else "?")
-            high = None if masks["end_mask"] >> bit & 1 else (int(end[bit]) if known else "?")
-            if "?" in (low, high):
+            from_start, to_end = (masks[name] >> bit & 1 for name in ("begin_mask", "end_mask"))
+            if (begin is None or end is None) and not (from_start and to_end):
                 return o.unknown
+            low = None if from_start or begin is None else int(begin[bit])
+            high = None if to_end or end is None else int(end[bit])
             if low in (None, 0) and high is None:
                 return Rows(out_axis, label.inner)
-            if shape[in_axis] is None:
+            length = shape[in_axis]
+            if length is None:
                 return o.unknown
-            low, high, _ = slice(low, high).indices(shape[in_axis])
+            low, high, _ = slice(low, high).indices(length)
             whole = o.spans(label, low) and high > low and o.spans(label, high - low)
             return Rows(out_axis, label.inner) if whole else o.joined
         else:
@@ -148,23 +150,22 @@ def broadcast(o: Operation) -> Label:
 def gather(o: Operation) -> Label:
     """Rows of a table by the examples' ids, or of each example's own axes."""
     params, indices = o.labels[:2]
-    axis = o.value(2)
-    shapes = o.shape(0), o.shape(1)
-    if axis is None or None in shapes:
+    along, order, shape, of_indices = o.value(2), o.value(1), o.shape(0), o.shape(1)
+    if along is None or shape is None or of_indices is None:
         return o.unknown
-    axis, batch_dims = int(axis) % max(len(shapes[0]), 1), o.op.get_attr("batch_dims")
+    axis, batch_dims = int(along) % max(len(shape), 1), o.op.get_attr("batch_dims")
     if isinstance(params, Public) and isinstance(indices, Rows):
         if batch_dims:
             return o.unknown
         return Rows(axis + indices.axis, indices.inner)
     if isinstance(params, Rows) and params.axis == axis:
-        in_order = np.array_equal(o.value(1), np.arange(shapes[0][axis] or 0))
+        in_order = order is not None and np.array_equal(order, np.arange(shape[axis] or 0))
         return params if in_order and not batch_dims else o.joined
     if isinstance(params, Rows) and isinstance(indices, Rows):
         return params if params == indices and params.axis < batch_dims else o.joined
-    if batch_dims:
+    if batch_dims or not isinstance(params, Rows):
         return o.unknown
-    return Rows(params.axis + (params.axis > axis) * (len(shapes[1]) - 1), params.inner)
+    return Rows(params.axis + (params.axis > axis) * (len(of_indices) - 1), params.inner)
 
 
 def lookup(o: Operation) -> Label:

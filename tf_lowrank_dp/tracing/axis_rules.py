@@ -103,8 +103,9 @@ def along_axis(o: Operation) -> Label:
 
 def product(o: Operation) -> Label:
     """Matrix products, with leading axes that are broadcast."""
-    ranks = [2, 2] if o.op.type == "MatMul" else [o.rank(0), o.rank(1)]
-    if None in ranks:
+    both = (2, 2) if o.op.type == "MatMul" else (o.rank(0), o.rank(1))
+    ranks = [rank for rank in both if rank is not None]
+    if len(ranks) != 2:
         return o.unknown
     names = {attribute.name for attribute in o.op.op_def.attr}
     places = set()
@@ -144,8 +145,8 @@ def einsum(o: Operation) -> Label:
     if len(held) > 1:
         return o.joined
     [(letter, inner)] = held
-    for index, letters in enumerate(inputs.split(",")):
-        if isinstance(o.labels[index], Public) and letter in letters and not o.labels[index].even:
+    for letters, label in zip(inputs.split(","), o.labels, strict=True):
+        if isinstance(label, Public) and letter in letters and not label.even:
             return o.unknown
     return Rows(output.index(letter), inner) if letter in output else o.joined
 

@@ -28,8 +28,9 @@ _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _EVEN = {*ELEMENTWISE, *REDUCTIONS, *DRAWS, "Fill", "BroadcastTo", "Tile", "Reshape"}
 _EVEN |= {"ExpandDims", "Squeeze", "Transpose"}
 _EVEN_ALWAYS = {"Fill", "ZerosLike", "OnesLike", "TensorListReserve", "EmptyTensorList"}
-_WRITES = ("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert", "LookupTableImport")
-_WRITES += ("LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc", "EagerPyFunc", "WriteFile")
+_WRITES: tuple[str, ...] = ("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert")
+_WRITES += ("LookupTableImport", "LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc")
+_WRITES += ("EagerPyFunc", "WriteFile")
 _FIRST_ONLY = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 
 
@@ -120,7 +121,8 @@ class Walk:
         even, rows = _is_even(op, found), likely_rows(op.outputs[0], self.size)
         if even and rows is not None:
             return rows
-        return Public(even, op.type in DRAWS or any(label.random for label in found))
+        is_random = any(isinstance(label, Public) and label.random for label in found)
+        return Public(even, op.type in DRAWS or is_random)
 
     def _called(self, op: tf.Operation, attribute: str, found: list[Label]) -> list[Label]:
         return self.outputs(self._body(op, op.get_attr(attribute).name, op.inputs), found)
@@ -201,7 +203,9 @@ def _is_even(op: tf.Operation, found: list[Label]) -> bool:
     return op.type in _EVEN and all(
         isinstance(label, Public) and (label.even or tensor.shape.rank == 0)
         for label, tensor in zip(found, op.inputs, strict=True)
-        if tensor.dtype not in (tf.int32, tf.resource) or label.even
+        if not isinstance(label, Public)
+        or label.even
+        or tensor.dtype not in (tf.int32, tf.resource)
     )
 
 

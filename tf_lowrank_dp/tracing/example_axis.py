@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -143,7 +143,7 @@ def static_value(tensor: tf.Tensor) -> np.ndarray | None:
     return _ARITHMETIC[tensor.op.type](*values)
 
 
-_ARITHMETIC = {
+_ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
     "Add": np.add,
     "AddV2": np.add,
     "Sub": np.subtract,

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import tensorflow as tf
 
 from tf_lowrank_dp.tracing.secret_stream import PHILOX
 
 
+class Source(Protocol):
+    """Gives each draw of a traced forward pass its key and counter."""
+
+    def key_and_counter(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Philox's key, uint64 `(1,)`, and counter, uint64 `(2,)`, of a new draw."""
+        ...
+
+    def owns(self, resource: tf.Tensor) -> bool:
+        """Whether a resource is the state of this source."""
+        ...
+
+
 def _keyed(op_type: str, *names: str) -> Callable:
     """Replaces an operation that takes a key, a counter and an algorithm at positions 1 to 3."""
 
-    def draw(inputs, outputs, source):
+    def draw(
+        inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], source: Source
+    ) -> tf.Tensor:
         key, counter = source.key_and_counter()
         further = dict(zip(names, inputs[4:], strict=True))
         return getattr(tf.raw_ops, op_type)(
@@ -25,7 +40,9 @@ def _keyed(op_type: str, *names: str) -> Callable:
 def _keyed_of_dtype(op_type: str) -> Callable:
     """As `_keyed`, for operations whose numbers have the dtype of an attribute."""
 
-    def draw(inputs, outputs, source):
+    def draw(
+        inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], source: Source
+    ) -> tf.Tensor:
         key, counter = source.key_and_counter()
         return getattr(tf.raw_ops, op_type)(
             shape=inputs[0], key=key, counter=counter, alg=PHILOX, dtype=outputs[0].dtype
@@ -34,7 +51,9 @@ def _keyed_of_dtype(op_type: str) -> Callable:
     return draw
 
 
-def _integers(inputs, outputs, source):
+def _integers(
+    inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], source: Source
+) -> tf.Tensor:
     key, counter = source.key_and_counter()
     low, high = inputs[-2:]
     return tf.raw_ops.StatelessRandomUniformIntV2(
@@ -42,7 +61,9 @@ def _integers(inputs, outputs, source):
     )
 
 
-def _shuffled(inputs, outputs, source):
+def _shuffled(
+    inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], source: Source
+) -> tf.Tensor:
     key, counter = source.key_and_counter()
     return tf.raw_ops.StatelessShuffle(value=inputs[0], key=key, counter=counter, alg=PHILOX)
 
@@ -50,7 +71,9 @@ def _shuffled(inputs, outputs, source):
 def _seeded(draw: Callable) -> Callable:
     """Replaces an operation that takes a seed, which TensorFlow scrambles one to one."""
 
-    def with_seed(inputs, outputs, source):
+    def with_seed(
+        inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], source: Source
+    ) -> tf.Tensor:
         key, counter = source.key_and_counter()
         return draw(inputs, outputs, tf.bitcast(key[0] + counter[1], tf.int32))
 

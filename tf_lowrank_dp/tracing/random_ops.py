@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -25,25 +25,15 @@ from tf_lowrank_dp._keras.layers import is_seed_state
 from tf_lowrank_dp._keras.scopes import in_stateless_scope
 from tf_lowrank_dp._tensorflow import next_name_number, operations_seen_by
 from tf_lowrank_dp.errors import UnsupportedModelError
-from tf_lowrank_dp.tracing.random_draws import DRAWS, OF_DATA, is_random
+from tf_lowrank_dp.tracing.random_draws import DRAWS, OF_DATA, Source, is_random
 
 _ACTIVE = threading.local()
-
-
-class Source(Protocol):
-    """Gives each draw of a traced forward pass its key and counter."""
-
-    def key_and_counter(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Philox's key, uint64 `(1,)`, and counter, uint64 `(2,)`, of a new draw."""
-
-    def owns(self, resource: tf.Tensor) -> bool:
-        """Whether a resource is the state of this source."""
 
 
 class FixedSource:
     """The same numbers in each forward pass that is traced with a new one: for the probe."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._next = 0
 
     def key_and_counter(self) -> tuple[tf.Tensor, tf.Tensor]:
@@ -80,7 +70,14 @@ def random_numbers_from(source: Source) -> Iterator[None]:
             "cannot be replaced. Call it in a tf.function."
         )
 
-    def replace(op_type, inputs, attributes, outputs, op_name=None, graph=None):
+    def replace(
+        op_type: str,
+        inputs: Sequence[tf.Tensor],
+        attributes: tuple,
+        outputs: Sequence[tf.Tensor],
+        op_name: str | None = None,
+        graph: tf.Graph | None = None,
+    ) -> Sequence[tf.Tensor] | None:
         del attributes, op_name, graph
         found = _replacement(op_type, inputs, outputs, source)
         if found is None:
@@ -130,11 +127,11 @@ def seeds_kept() -> Iterator[None]:
 class _SeedsKept(keras.StatelessScope):
     """Keeps assignments back, and those of seeds for good."""
 
-    def __init__(self, **arguments):
+    def __init__(self, **arguments: Any):
         super().__init__(**arguments)
         self.updates: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
 
-    def add_update(self, update):
+    def add_update(self, update: Any) -> None:
         super().add_update(update)
         if not is_seed_state(update[0]):
             self.updates[id(update[0])] = update
@@ -148,7 +145,9 @@ _CALLS = {
 }
 
 
-def _replacement(op_type: str, inputs, outputs, source: Source) -> tf.Tensor | None:
+def _replacement(
+    op_type: str, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], source: Source
+) -> tf.Tensor | None:
     """What an operation gives instead; None where it does not draw."""
     if op_type in DRAWS and isinstance(source, ConstantSource) and op_type not in OF_DATA:
         number = DRAWS[op_type]([tf.zeros([0], tf.int32), *inputs[1:]], outputs, source)
@@ -182,7 +181,7 @@ def _refuse_kept_functions(graph: tf.Graph, began: int) -> None:
     library = {function.signature.name: function for function in definition.library.function}
     known = set()
 
-    def visit(nodes, kept: str = "") -> None:
+    def visit(nodes: Iterable, kept: str = "") -> None:
         """Looks at nodes; `kept` is the name of the function that holds them, if it is kept."""
         for node in nodes:
             if kept and is_random(node.op):

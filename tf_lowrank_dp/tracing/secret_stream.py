@@ -69,10 +69,10 @@ class SecretStream:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(seeded={self._seed is not None})"
 
-    def __deepcopy__(self, memo) -> SecretStream:
+    def __deepcopy__(self, memo: dict) -> SecretStream:
         return type(self)(self._seed, self._purpose)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return type(self), (self._seed, self._purpose)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 import tensorflow as tf
@@ -86,11 +86,13 @@ def regularization_gradients(model: keras.Model) -> list[tf.Tensor | None]:
     return tape.gradient(penalties, [v.value for v in variables]) if penalties else []
 
 
-def _collecting(regularizer, name: str, values: list[tf.Tensor]):
+def _collecting(
+    regularizer: Callable[[tf.Tensor], tf.Tensor], name: str, values: list[tf.Tensor]
+) -> Callable[[tf.Tensor], tf.Tensor]:
     """Stands in for `regularizer`: collects its value for each example and adds zeros to Keras."""
     graph = current_graph()
 
-    def collect(outputs):
+    def collect(outputs: tf.Tensor) -> tf.Tensor:
         if current_graph() is not graph:
             raise UnsupportedModelError(
                 f"Expected layer '{name}' to run directly in the model's forward pass. Received: "

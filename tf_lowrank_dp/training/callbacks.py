@@ -7,6 +7,7 @@ import math
 import keras
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._types import Logs
 from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 from tf_lowrank_dp.training.report import privacy_spent
 
@@ -42,7 +43,7 @@ class PrivacyBudget(keras.callbacks.Callback):
         self.every = every
         self._spent = 0.0
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs = None) -> None:
         self._check()
         if self._spent >= self.epsilon:
             raise PrivacyBudgetExceededError(
@@ -50,13 +51,13 @@ class PrivacyBudget(keras.callbacks.Callback):
                 f"{self._spent} is already spent. Raise the budget, or train a new model."
             )
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         if self.every is not None and (batch + 1) % self.every == 0:
             self._check()
         if self.every is not None and logs is not None:
             logs["epsilon"] = self._spent
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self._check()
         if logs is not None:
             logs["epsilon"] = self._spent

@@ -7,6 +7,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import PRESENCE, PoissonSampler, declared_dataset
 from tf_lowrank_dp.training.distribution import refuse_distribution
@@ -40,18 +41,18 @@ class TrainingData:
 
 def training_data(
     model: keras.Model,
-    x,
-    y,
+    x: Nested,
+    y: Nested,
     *,
-    sample_weight,
-    class_weight,
-    batch_size,
-    steps_per_epoch,
-    sampling,
-    sampling_rate,
-    num_examples,
-    seed,
-    pad_to_multiple,
+    sample_weight: Nested,
+    class_weight: dict[int, float] | None,
+    batch_size: int | None,
+    steps_per_epoch: int | None,
+    sampling: str | None,
+    sampling_rate: float | None,
+    num_examples: int | None,
+    seed: int | None,
+    pad_to_multiple: int | None,
 ) -> TrainingData:
     """Samples arrays ourselves; takes the user's word for data sets that are already batched."""
     refuse_distribution(data=x)
@@ -110,12 +111,14 @@ def is_task(model: keras.Model) -> bool:
     return hasattr(model, "preprocess_samples")
 
 
-def _is_batched(x) -> bool:
+def _is_batched(x: Nested) -> bool:
     is_generator = hasattr(x, "__next__") or callable(x)
     return isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)) or is_generator
 
 
-def _refuse_beside_batches(what: str, y, sample_weight, class_weight) -> None:
+def _refuse_beside_batches(
+    what: str, y: Nested, sample_weight: Nested, class_weight: dict[int, float] | None
+) -> None:
     given = {"y": y, "sample_weight": sample_weight, "class_weight": class_weight}
     received = [name for name, value in given.items() if value is not None]
     if received:
@@ -125,7 +128,9 @@ def _refuse_beside_batches(what: str, y, sample_weight, class_weight) -> None:
         )
 
 
-def _refuse_statement(sampling, sampling_rate, num_examples) -> None:
+def _refuse_statement(
+    sampling: str | None, sampling_rate: float | None, num_examples: int | None
+) -> None:
     if sampling not in (None, "poisson") or sampling_rate is not None or num_examples is not None:
         raise ValueError(
             "Expected sampling, sampling_rate and num_examples only for data that come in "
@@ -140,7 +145,7 @@ def _preprocessed(model: keras.Model, dataset: tf.data.Dataset) -> tf.data.Datas
     if not is_task(model):
         return dataset
 
-    def preprocess(batch):
+    def preprocess(batch: Nested) -> Nested:
         batch = dict(batch)
         processed = model.preprocess_samples(
             batch.pop("x"), batch.pop("y", None), batch.pop("sample_weight", None)

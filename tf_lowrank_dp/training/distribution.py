@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._tensorflow import strategies_of
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 
 _DATA = (
@@ -19,7 +21,7 @@ _DATA = (
 )
 
 
-def refuse_distribution(model: keras.Model | None = None, data=None) -> None:
+def refuse_distribution(model: keras.Model | None = None, data: Nested = None) -> None:
     """Checks that training is that of one process on one device, where the ledger is right.
 
     Only TensorFlow's default strategy passes.  Strategies of one replica train one noise as well,
@@ -77,7 +79,7 @@ def _made_in_scope(model: keras.Model) -> str | None:
     return None
 
 
-def _parts(model: keras.Model) -> Iterator[tuple[str, object]]:
+def _parts(model: keras.Model) -> Iterator[tuple[str, Any]]:
     yield f"model '{model.name}'", model
     variables = [*model.variables, *model.metrics_variables]
     optimizer = getattr(model, "optimizer", None)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.compiled import called_by_fit
+from tf_lowrank_dp._types import Logs, Nested
 from tf_lowrank_dp.gradient_methods.methods import RECORDED
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
@@ -30,22 +33,22 @@ from tf_lowrank_dp.training.validate_model import validate_model, validate_train
 
 def fit(
     model: keras.Model,
-    x=None,
-    y=None,
+    x: Nested = None,
+    y: Nested = None,
     batch_size: int | None = None,
     epochs: int = 1,
-    verbose="auto",
-    callbacks=None,
+    verbose: int | str = "auto",
+    callbacks: keras.callbacks.Callback | Sequence[keras.callbacks.Callback] | None = None,
     validation_split: float = 0.0,
-    validation_data=None,
+    validation_data: Nested = None,
     shuffle: bool = True,
-    class_weight=None,
-    sample_weight=None,
+    class_weight: dict[int, float] | None = None,
+    sample_weight: Nested = None,
     initial_epoch: int = 0,
     steps_per_epoch: int | None = None,
     validation_steps: int | None = None,
     validation_batch_size: int | None = None,
-    validation_freq=1,
+    validation_freq: int | Sequence[int] = 1,
     *,
     sampling: str | None = None,
     sampling_rate: float | None = None,
@@ -133,7 +136,7 @@ def fit(
         )
 
 
-def evaluate(model: keras.Model, *args, **kwargs):
+def evaluate(model: keras.Model, *args: Any, **kwargs: Any) -> Nested:
     """`model.evaluate` of a model that was made private: as its class does.
 
     Callbacks may swap weights meanwhile (`SwapEMAWeights`).  `fit` has preprocessed the validation
@@ -146,7 +149,7 @@ def evaluate(model: keras.Model, *args, **kwargs):
         return type(model).evaluate(model, *args, **kwargs)
 
 
-def predict(model: keras.Model, *args, **kwargs):
+def predict(model: keras.Model, *args: Any, **kwargs: Any) -> Nested:
     """`model.predict` of a model that was made private: as its class does.
 
     Callbacks may swap weights meanwhile (`SwapEMAWeights`).
@@ -166,19 +169,19 @@ class _BudgetGuard(keras.callbacks.Callback):
         super().__init__()
         self._steps_per_epoch = steps_per_epoch
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         left = self._steps_per_epoch - batch  # where data end, the last execution is cut short
         check_run(self.model)
         check_budget(self.model, min(self.model.steps_per_execution, left), left)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         SPENDING.see(self.model.weights)
 
 
 class _StepGuard(keras.callbacks.Callback):
     """Allows a step of this `fit`, when no other callback comes before it."""
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         allow_execution(self.model)
 
 
@@ -195,7 +198,7 @@ def _steps_taken(model: keras.Model, data: TrainingData) -> int:
     return math.ceil(data.steps_per_epoch / model.steps_per_execution) * model.steps_per_execution
 
 
-def _split(x, y, sample_weight, fraction: float):
+def _split(x: Nested, y: Nested, sample_weight: Nested, fraction: float) -> tuple[tuple, tuple]:
     """The last `fraction` of the examples for validation, as Keras does."""
     leaves = [leaf for leaf in keras.tree.flatten((x, y, sample_weight)) if leaf is not None]
     if any(not hasattr(leaf, "__getitem__") for leaf in leaves):
@@ -205,7 +208,7 @@ def _split(x, y, sample_weight, fraction: float):
         )
     at = math.floor(len(leaves[0]) * (1.0 - fraction))
 
-    def part(slice_):
+    def part(slice_: slice) -> tuple:
         return keras.tree.map_structure(
             lambda leaf: None if leaf is None else leaf[slice_], (x, y, sample_weight)
         )
@@ -213,7 +216,12 @@ def _split(x, y, sample_weight, fraction: float):
     return part(slice(None, at)), part(slice(at, None))
 
 
-def _validation(model, validation_data, validation_batch_size, batch_size):
+def _validation(
+    model: keras.Model,
+    validation_data: Nested,
+    validation_batch_size: int | None,
+    batch_size: int | None,
+) -> Nested:
     """Batches arrays, and preprocesses for KerasHub tasks; evaluation is Keras' own."""
     if isinstance(validation_data, (tuple, list)):
         dataset = tf.data.Dataset.from_tensor_slices(
@@ -237,7 +245,9 @@ def _warn_about_delta(delta: float | None, num_examples: int | None) -> None:
         )
 
 
-def _as_list(callbacks) -> list:
+def _as_list(
+    callbacks: keras.callbacks.Callback | Sequence[keras.callbacks.Callback] | None,
+) -> list[keras.callbacks.Callback]:
     if callbacks is None:
         return []
     return list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import layers_of
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
 from tf_lowrank_dp.tracing.random_ops import ConstantSource, random_numbers_from
@@ -39,17 +41,17 @@ def check_gradients(
     factors = tf.linspace(0.5, 1.5, rows)
     variables = model.trainable_variables
 
-    def scope(values):
+    def scope(values: Sequence[keras.Variable]) -> AbstractContextManager:
         return keras.StatelessScope(list(zip(variables, values, strict=True)), collect_losses=True)
 
     @tf.function(autograph=False)
-    def recorded(batch, values):
+    def recorded(batch: Nested, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         with random_numbers_from(ConstantSource()), scope(values):
             gradients = bookkeeping(model, forward, batch).gradients
             return [gradient.weighted_sum(factors) for gradient in gradients]
 
     @tf.function(autograph=False)
-    def ordinary(example, values):
+    def ordinary(example: Nested, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         with random_numbers_from(ConstantSource()), tf.GradientTape() as tape:
             tape.watch(values)
             with scope(values):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import types
+from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -25,7 +27,7 @@ from tf_lowrank_dp.training.train_step import make_train_function, train_step
 from tf_lowrank_dp.training.validate_model import validate_model
 
 
-def compile_private(model: keras.Model, *args, **kwargs) -> None:
+def compile_private(model: keras.Model, *args: Any, **kwargs: Any) -> None:
     """Compiles as the model's class does; `model.compile` of a model that was made private.
 
     What came with the optimizer that is replaced belongs to the model before it is, and what comes
@@ -36,7 +38,7 @@ def compile_private(model: keras.Model, *args, **kwargs) -> None:
     look(model)
 
 
-_METHODS = {
+_METHODS: dict[str, Callable] = {
     "train_step": train_step,
     "make_train_function": make_train_function,
     "fit": fit,
@@ -132,7 +134,7 @@ def make_standard(model: keras.Model) -> keras.Model:
     return model
 
 
-def _without_loss_scaling(optimizer):
+def _without_loss_scaling(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """The private optimizer inside of a `LossScaleOptimizer`; anything else as it is."""
     inner = getattr(optimizer, "inner_optimizer", None)
     return inner if isinstance(inner, DPOptimizer) else optimizer

@@ -12,9 +12,12 @@ from tf_lowrank_dp._keras.compiled import (
     loss_tracker,
     metrics_by_output,
 )
+from tf_lowrank_dp._types import Nested
 
 
-def update_metrics(model: keras.Model, batch: dict, presence, losses, outputs) -> None:
+def update_metrics(
+    model: keras.Model, batch: dict, presence: tf.Tensor, losses: tf.Tensor, outputs: Nested
+) -> None:
     """Updates the model's metrics with the examples that are present, padding left out.
 
     Args:
@@ -26,11 +29,12 @@ def update_metrics(model: keras.Model, batch: dict, presence, losses, outputs) -
     """
     loss_tracker(model).update_state(_present(losses, presence), sample_weight=presence)
     y, y_pred, sample_weight = batch.get("y"), outputs["y_pred"], batch.get("sample_weight")
-    compiled, parts = compiled_loss(model), outputs["losses"]
-    if not compiled.built:
-        compiled(y, y_pred)
-        compiled.built = True
-    for metric, values in zip(compiled.metrics, parts, strict=False):
+    loss, parts = compiled_loss(model), outputs["losses"]
+    assert loss is not None
+    if not loss.built:
+        loss(y, y_pred)
+        loss.built = True
+    for metric, values in zip(loss.metrics, parts, strict=False):
         metric.update_state(_present(values, presence), sample_weight=presence)
     compiled = compiled_metrics(model)
     if compiled is None:
@@ -52,10 +56,10 @@ def update_metrics(model: keras.Model, batch: dict, presence, losses, outputs) -
             metric.update_state(y_t, y_p, weight)
 
 
-def _present(values, presence):
+def _present(values: Nested, presence: tf.Tensor) -> Nested:
     return tf.where(presence > 0.0, values, 0.0)
 
 
-def _weighted(weight, presence):
+def _weighted(weight: tf.Tensor, presence: tf.Tensor) -> tf.Tensor:
     shape = tf.concat([tf.shape(presence), tf.ones([weight.shape.rank - 1], tf.int32)], 0)
     return tf.cast(weight, tf.float32) * tf.reshape(presence, shape)

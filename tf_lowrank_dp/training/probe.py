@@ -7,6 +7,8 @@ random rows in the shape of the data, never on the data themselves.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
@@ -14,7 +16,9 @@ import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import global_seed_state, seed_states
 from tf_lowrank_dp._keras.scopes import created_variables, is_refused_variable
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.layers.recorder import Recorder
 from tf_lowrank_dp.layers.registry import capturing
 from tf_lowrank_dp.tracing.random_ops import (
@@ -32,7 +36,7 @@ _SENTENCES = ((1, 4), (5, 8))  # words
 _TOLERANCE = 1e-4
 
 
-def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True) -> None:
+def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bool = True) -> None:
     """Checks that each example's loss depends on this example alone, and its gradient is right.
 
     Comparisons, each with equal random numbers in dropout and the like: all other examples
@@ -95,7 +99,13 @@ def probe(model: keras.Model, forward, element_spec: dict, recorded: bool = True
         )
 
 
-def _check_losses(together, alike, first, other, values) -> bool:
+def _check_losses(
+    together: tf.Tensor,
+    alike: tf.Tensor,
+    first: tf.Tensor,
+    other: tf.Tensor,
+    values: Sequence[tf.Tensor],
+) -> bool:
     """Compares the losses of rows beside other rows; returns whether any were finite."""
     keep_first = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], 0), first, other)
     keep_last = tf.nest.map_structure(lambda a, b: tf.concat([b[:-1], a[-1:]], 0), first, other)
@@ -121,11 +131,13 @@ class _Traced:
         created: Keras variables that it creates.
     """
 
-    def __init__(self, model, forward, element_spec, source):
+    def __init__(
+        self, model: keras.Model, forward: Forward, element_spec: Nested, source: FixedSource
+    ):
         trained = model.trainable_variables
         seeds = {id(state) for state in [*seed_states(model), global_seed_state()]}
 
-        def losses(batch, values):
+        def losses(batch: Nested, values: Sequence[tf.Tensor]) -> tf.Tensor:
             # add_loss is part of the loss; what the loss creates for itself is initialised below.
             mapping = list(zip(trained, values, strict=True))
             scope = keras.StatelessScope(mapping, collect_losses=True, initialize_variables=False)
@@ -158,12 +170,12 @@ class _Traced:
         with keras.StatelessScope():
             pass  # initialises, when it ends, what was created in the graph
 
-    def __call__(self, batch, values) -> tf.Tensor:
+    def __call__(self, batch: Nested, values: Sequence[tf.Tensor]) -> tf.Tensor:
         """Losses `(b,)` with these values of the trainable variables."""
         return self._losses(*tf.nest.flatten(batch), *values)
 
 
-def _reads_other_strings(model) -> UnsupportedModelError:
+def _reads_other_strings(model: keras.Model) -> UnsupportedModelError:
     return UnsupportedModelError(
         "Expected strings of words, which are looked up: a model is tried on random ones before it "
         f"trains. Received: '{model.name}', which fails on them. Decode images, numbers, dates and "
@@ -171,11 +183,11 @@ def _reads_other_strings(model) -> UnsupportedModelError:
     )
 
 
-def _refuse_new_variable(model, next_creator, **arguments):
+def _refuse_new_variable(model: keras.Model, next_creator: Callable, **arguments: Any) -> NoReturn:
     raise _creates(model, f"'{arguments.get('name')}'")
 
 
-def _creates(model, name: str) -> UnsupportedModelError:
+def _creates(model: keras.Model, name: str) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"Expected a forward pass that creates no variables. Received: '{model.name}' creates "
         f"{name} each time it is called, so that it is never trained. "
@@ -183,13 +195,13 @@ def _creates(model, name: str) -> UnsupportedModelError:
     )
 
 
-def _check_first_axes(model, forward, element_spec) -> None:
+def _check_first_axes(model: keras.Model, forward: Forward, element_spec: Nested) -> None:
     """The recorder refuses outputs whose first axis is not that of the examples.
 
     An axis that happens to be as long as one batch is not as long as another.
     """
 
-    def recorded(batch):
+    def recorded(batch: Nested) -> None:
         tape = tf.GradientTape(watch_accessed_variables=False)
         with tape, random_numbers_from(FixedSource()), seeds_kept(), capturing(model):
             with Recorder(model.trainable_variables, tape, _ROWS):
@@ -211,7 +223,7 @@ def _check_first_axes(model, forward, element_spec) -> None:
         ) from error
 
 
-def _check_state(model, changed) -> None:
+def _check_state(model: keras.Model, changed: Sequence[tf.Tensor]) -> None:
     if changed:
         raise UnsupportedModelError(
             "Expected a forward pass that changes no state but random seeds. Received: "
@@ -220,7 +232,7 @@ def _check_state(model, changed) -> None:
         )
 
 
-def _check_shape(losses) -> None:
+def _check_shape(losses: tf.Tensor) -> None:
     if losses.shape.rank != 1 or losses.shape[0] != _ROWS:
         raise UnsupportedModelError(
             f"Expected one loss per example, shape ({_ROWS},) for {_ROWS} examples. Received: "
@@ -228,7 +240,7 @@ def _check_shape(losses) -> None:
         )
 
 
-def _check_equal(a, b, what: str) -> bool:
+def _check_equal(a: tf.Tensor, b: tf.Tensor, what: str) -> bool:
     a, b = float(a), float(b)
     if not (np.isfinite(a) and np.isfinite(b)):
         return False  # Random inputs can be outside a model's domain; there is nothing to compare.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
 from tf_lowrank_dp.mechanism.engine import equal_parts
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
@@ -19,7 +20,7 @@ _AT_ONCE = 512
 def public_gradients(
     model: keras.Model,
     microbatch_size: int | None = None,
-    target_spec=None,
+    target_spec: Nested = None,
     masks: SecretStream | None = None,
 ) -> Callable[..., list[tuple[tf.Tensor, ...]]]:
     """A function that differentiates the compiled loss of each public example.
@@ -45,13 +46,15 @@ def public_gradients(
 
     masks = masks or SecretStream(purpose="public masks")
 
-    def gradients(features, labels, num_classes: int | None = None):
+    def gradients(
+        features: Nested, labels: Nested, num_classes: int | None = None
+    ) -> list[tuple[tf.Tensor, ...]]:
         if num_classes is not None:
             labels = as_targets(labels, num_classes, target_spec)
         size = int(tf.nest.flatten(features)[0].shape[0])
         loss = CompiledLoss(model, float(size))
 
-        def part(batch) -> list[tuple[tf.Tensor, ...]]:
+        def part(batch: Nested) -> list[tuple[tf.Tensor, ...]]:
             rows = tf.nest.flatten(batch)[0].shape[0]
             with random_numbers_from(masks):
                 found = bookkeeping(model, loss, batch).gradients
@@ -69,7 +72,9 @@ def public_gradients(
     return gradients
 
 
-def as_targets(classes: tf.Tensor, num_classes: int, spec=None) -> tf.Tensor:
+def as_targets(
+    classes: tf.Tensor, num_classes: int, spec: tf.TensorSpec | None = None
+) -> tf.Tensor:
     """Integer classes `(m,)` in the form of the private targets.
 
     Args:
@@ -96,7 +101,9 @@ def as_targets(classes: tf.Tensor, num_classes: int, spec=None) -> tf.Tensor:
     )
 
 
-def _in_parts(part: Callable, batch, size: int, microbatch_size: int):
+def _in_parts(
+    part: Callable, batch: Nested, size: int, microbatch_size: int
+) -> list[tuple[tf.Tensor, ...]]:
     whole = size // microbatch_size * microbatch_size
     heads = tf.nest.map_structure(
         lambda t: tf.reshape(t[:whole], [-1, microbatch_size, *t.shape[1:]]), batch

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.sampling import PoissonSampler
 
 _AT_ONCE = 4096
 
 
-def warn_about_overlap(public, private) -> None:
+def warn_about_overlap(public: Nested, private: Nested) -> None:
     """Warns if rows of the public features are also rows of the private ones.
 
     Such rows get no privacy: the basis is computed from them without noise.  Only numeric
@@ -26,13 +27,13 @@ def warn_about_overlap(public, private) -> None:
     """
     if isinstance(private, PoissonSampler):
         private = private.features
-    leaves = [_leaves(public), _leaves(private)]
-    if None in leaves or [leaf.shape[1:] for leaf in leaves[0]] != [
-        leaf.shape[1:] for leaf in leaves[1]
-    ]:
+    ours, theirs = _leaves(public), _leaves(private)
+    if ours is None or theirs is None:
         return
-    known = set(_rows(leaves[0]))
-    shared = sum(row in known for row in _rows(leaves[1]))
+    if [leaf.shape[1:] for leaf in ours] != [leaf.shape[1:] for leaf in theirs]:
+        return
+    known = set(_rows(ours))
+    shared = sum(row in known for row in _rows(theirs))
     if shared:
         warnings.warn(
             f"Expected public data without private examples. Received: {shared} private examples "
@@ -42,7 +43,7 @@ def warn_about_overlap(public, private) -> None:
         )
 
 
-def _leaves(structure) -> list[np.ndarray] | None:
+def _leaves(structure: Nested) -> list[np.ndarray] | None:
     """The arrays of a structure, None if not all of them hold numbers in rows."""
     leaves = keras.tree.flatten(structure)
     if not leaves or any(not hasattr(leaf, "__array__") for leaf in leaves):

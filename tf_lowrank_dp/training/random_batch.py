@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import layers_of, made_by, symbolic_calls
+from tf_lowrank_dp._types import Nested
 
 RANGES = ("unit", "normal")
 _UNKNOWN_SIZE = 8
@@ -18,12 +19,12 @@ _DIGITS = [str(digit) for digit in range(10)]
 
 def random_batch(
     model: keras.Model,
-    element_spec,
+    element_spec: Nested,
     generator: np.random.Generator,
     rows: int,
     sentence_lengths: tuple[int, int],
     numbers: str = RANGES[0],
-):
+) -> Nested:
     """Numbers of a range, and strings of words that the model knows.
 
     The words of an input come from the vocabulary of the lookup layer that reads it, as unknown
@@ -40,13 +41,13 @@ def random_batch(
             distribution of deviation 2 and the integers 1 and 2.
     """
 
-    def random(path, spec):
+    def random(path: tuple, spec: tf.TensorSpec) -> tf.Tensor:
         shape = [rows, *(_UNKNOWN_SIZE if size is None else size for size in spec.shape[1:])]
         if spec.dtype == tf.string:
             readers = _readers(model, _input_name(model, path))
             return _random_strings(readers, shape, generator, sentence_lengths)
         if spec.dtype.is_floating and numbers == "unit":
-            values = generator.uniform(0.0, 1.0, shape)
+            values: np.ndarray = generator.uniform(0.0, 1.0, shape)
         elif spec.dtype.is_floating:
             values = generator.normal(0.0, 2.0, shape)
         else:
@@ -76,9 +77,14 @@ def random_weights(
     return found
 
 
-def _random_strings(readers, shape, generator, sentence_lengths) -> tf.Tensor:
+def _random_strings(
+    readers: Sequence[keras.layers.Layer],
+    shape: Sequence[int],
+    generator: np.random.Generator,
+    sentence_lengths: tuple[int, int],
+) -> tf.Tensor:
     def text() -> str:
-        reader = readers[generator.integers(len(readers))] if readers else None
+        reader = readers[int(generator.integers(len(readers)))] if readers else None
         words = [str(word) for word in reader.get_vocabulary() if word] if reader else _DIGITS
         low, high = sentence_lengths if _splits(reader) else (1, 1)
         return " ".join(generator.choice(words, generator.integers(low, high + 1)))
@@ -87,7 +93,7 @@ def _random_strings(readers, shape, generator, sentence_lengths) -> tf.Tensor:
     return tf.reshape(tf.constant(texts), shape)
 
 
-def _splits(reader) -> bool:
+def _splits(reader: keras.layers.Layer) -> bool:
     is_text = isinstance(reader, keras.layers.TextVectorization)
     return is_text and reader.get_config()["split"] is not None
 

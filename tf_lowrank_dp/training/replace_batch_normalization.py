@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp._keras.layers import is_functional, layers_of
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import NotPrivateError, UnsupportedModelError
 from tf_lowrank_dp.training.state import find_state, ledger_of
 
@@ -51,7 +54,7 @@ def replace_batch_normalization(model: keras.Model, groups: int = 32) -> keras.M
     _check(model)
     pairs = []
 
-    def copy_of(layer):
+    def copy_of(layer: keras.layers.Layer) -> keras.layers.Layer:
         if isinstance(layer, keras.layers.BatchNormalization):
             new = _group_normalization(layer, groups)
         else:
@@ -90,7 +93,7 @@ def _check(model: keras.Model) -> None:
         )
 
 
-def _check_inside(layer) -> None:
+def _check_inside(layer: keras.layers.Layer) -> None:
     for inner in layers_of(layer) if isinstance(layer, keras.layers.Layer) else ():
         if isinstance(inner, keras.layers.BatchNormalization):
             raise UnsupportedModelError(
@@ -101,7 +104,7 @@ def _check_inside(layer) -> None:
             )
 
 
-def _group_normalization(layer, groups: int) -> keras.layers.GroupNormalization:
+def _group_normalization(layer: keras.layers.Layer, groups: int) -> keras.layers.GroupNormalization:
     config = layer.get_config()
     channels = layer.moving_mean.shape[0]
     most = min(groups, max(1, channels // 4))
@@ -113,7 +116,7 @@ def _group_normalization(layer, groups: int) -> keras.layers.GroupNormalization:
     )
 
 
-def _call(layer, *args, **kwargs):
+def _call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Nested:
     """Calls a layer of the copy as the original was called; only batch normalisation has a mask."""
     if type(layer) is keras.layers.GroupNormalization:
         kwargs = {key: value for key, value in kwargs.items() if key not in ("mask", "training")}

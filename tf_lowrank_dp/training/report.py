@@ -6,6 +6,7 @@ import keras
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import statement
+from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.training.state import find_state, ledger_of
 
 
@@ -55,14 +56,14 @@ def privacy_statement(model: keras.Model, delta: float | None = None) -> str:
     )
 
 
-def _optimizer(model):
+def _optimizer(model: keras.Model) -> DPOptimizer | None:
     return getattr(model, "optimizer", None)
 
 
-def _delta(model, delta) -> float:
+def _delta(model: keras.Model, delta: float | None) -> float:
     delta = delta if delta is not None else getattr(_optimizer(model), "delta", None)
     return _validate.below_one(delta=delta)
 
 
-def _accountant(model) -> str:
+def _accountant(model: keras.Model) -> str:
     return getattr(_optimizer(model), "accountant", "pld")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import Recorder
 from tf_lowrank_dp.layers.registry import capturing
@@ -21,7 +22,7 @@ from tf_lowrank_dp.tracing.random_ops import FixedSource, random_numbers_from, s
 _SIZES = (1009, 1013, 1019, 1021, 1031, 1033, 1039)
 
 
-def check_rows(model: keras.Model, forward: Callable, element_spec, recorded: bool) -> bool:
+def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, recorded: bool) -> bool:
     """Refuses a forward or backward pass that joins the examples of a batch.
 
     Args:
@@ -43,11 +44,11 @@ def check_rows(model: keras.Model, forward: Callable, element_spec, recorded: bo
         lambda spec: tf.TensorSpec([size, *spec.shape[1:]], spec.dtype), element_spec
     )
 
-    def losses(batch):
+    def losses(batch: Nested) -> tf.Tensor:
         with random_numbers_from(FixedSource()), seeds_kept():
             return forward(batch)[0]
 
-    def gradients(batch):
+    def gradients(batch: Nested) -> list[tf.Tensor]:
         tape = tf.GradientTape(watch_accessed_variables=False)
         with random_numbers_from(FixedSource()), seeds_kept():
             recorder = Recorder(model.trainable_variables, tape, size)
@@ -62,7 +63,9 @@ def check_rows(model: keras.Model, forward: Callable, element_spec, recorded: bo
     return _follow(model, gradients, batch, size, "the gradients of its losses") and proven
 
 
-def _follow(model: keras.Model, function: Callable, batch, size: int, what: str | None) -> bool:
+def _follow(
+    model: keras.Model, function: Callable, batch: Nested, size: int, what: str | None
+) -> bool:
     """Whether the results of a function are of one example each; refuses if one joins several.
 
     Where examples are differentiated one at a time, `what` is None, none can be joined with others.
@@ -81,7 +84,7 @@ def _follow(model: keras.Model, function: Callable, batch, size: int, what: str 
     return all(label == Rows(0) for label in labels)
 
 
-def _size_unlike(model: keras.Model, element_spec) -> int:
+def _size_unlike(model: keras.Model, element_spec: Nested) -> int:
     """A number of examples that no other axis could be mistaken for."""
     specs = tf.nest.flatten(element_spec)
     lengths = {n for spec in specs if spec.shape.rank for n in spec.shape[1:] if n}

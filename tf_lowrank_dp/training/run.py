@@ -7,6 +7,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import (
     LedgerEntry,
     LedgerFile,
@@ -20,6 +21,7 @@ from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
+from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
@@ -38,7 +40,7 @@ def start_run(
     *,
     seeded: bool = False,
     with_loss: bool = True,
-    target_spec=None,
+    target_spec: Nested = None,
 ) -> Run:
     """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
 
@@ -144,6 +146,7 @@ def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) ->
         OSError: the file cannot be written.
     """
     run, optimizer = state_of(model).run, private_optimizer(model)
+    assert run is not None
     if run.version != SPENDING.version:
         look(model)
         _begin(run, model)
@@ -171,14 +174,13 @@ def _note_ahead(run: Run, file: LedgerFile, steps: int, left: int | None) -> Non
     run.noted_steps = entry.steps
 
 
-def _refuse_overspending(run: Run, optimizer, steps: int) -> None:
-    ledger = run.ledger
+def _refuse_overspending(run: Run, optimizer: DPOptimizer, steps: int) -> None:
+    ledger, (_, delta) = run.ledger, _target(optimizer)
     _count_other_runs(run, optimizer, ledger)
+    assert run.allowed_steps is not None
     if run.steps + steps <= run.allowed_steps:
         return
-    would_be = ledger.epsilon(
-        optimizer.delta, accountant=optimizer.accountant, extra=[_more(run, steps)]
-    )
+    would_be = ledger.epsilon(delta, accountant=optimizer.accountant, extra=[_more(run, steps)])
     raise PrivacyBudgetExceededError(
         f"Expected epsilon to stay within {optimizer.epsilon} at delta {optimizer.delta}, which "
         f"allows this run {run.allowed_steps} steps. Received: step {run.steps + steps}, after "
@@ -187,12 +189,13 @@ def _refuse_overspending(run: Run, optimizer, steps: int) -> None:
     )
 
 
-def _count_other_runs(run: Run, optimizer, ledger: PrivacyLedger) -> None:
+def _count_other_runs(run: Run, optimizer: DPOptimizer, ledger: PrivacyLedger) -> None:
     """Lowers the steps allowed if the ledger learnt of other releases (weights were loaded)."""
     other_steps = ledger.num_steps - run.steps
     if other_steps == run.other_steps:
         return
-    further = max_steps(optimizer.epsilon, optimizer.delta, run.entry, ledger, optimizer.accountant)
+    further = max_steps(*_target(optimizer), run.entry, ledger, optimizer.accountant)
+    assert run.allowed_steps is not None
     run.allowed_steps = min(run.allowed_steps, run.steps + further)
     run.other_steps = other_steps
 
@@ -207,20 +210,19 @@ def _more(run: Run, steps: int) -> LedgerEntry:
     )
 
 
-def _noise_multiplier(optimizer, sampling, steps, ledger) -> tuple[float, int | None]:
+def _noise_multiplier(
+    optimizer: DPOptimizer, sampling: Sampling, steps: int, ledger: PrivacyLedger
+) -> tuple[float, int | None]:
     """The given multiplier, the one calibrated before, or one calibrated now; and for how many."""
     if optimizer.noise_multiplier is not None:
         return float(optimizer.noise_multiplier), None
-    if optimizer.calibrated_noise_multiplier is not None and ledger.num_steps:
-        entry = LedgerEntry(sampling, optimizer.calibrated_noise_multiplier, steps=0)
-        allowed = max_steps(
-            optimizer.epsilon, optimizer.delta, entry, ledger, optimizer.accountant
-        )
-        return optimizer.calibrated_noise_multiplier, allowed
+    calibrated, target = optimizer.calibrated_noise_multiplier, _target(optimizer)
+    if calibrated is not None and ledger.num_steps:
+        entry = LedgerEntry(sampling, calibrated, steps=0)
+        return calibrated, max_steps(*target, entry, ledger, optimizer.accountant)
     planned = optimizer.planned_steps or steps
-    optimizer.calibrated_noise_multiplier = calibrate_noise_multiplier(
-        optimizer.epsilon,
-        optimizer.delta,
+    calibrated = calibrate_noise_multiplier(
+        *target,
         sampling.batch_size,
         sampling.num_examples,
         steps=planned,
@@ -228,10 +230,17 @@ def _noise_multiplier(optimizer, sampling, steps, ledger) -> tuple[float, int | 
         spent=ledger,
         sampling=sampling,
     )
-    return optimizer.calibrated_noise_multiplier, planned
+    optimizer.calibrated_noise_multiplier = calibrated
+    return calibrated, planned
 
 
-def _settings(optimizer) -> dict:
+def _target(optimizer: DPOptimizer) -> tuple[float, float]:
+    """The epsilon and delta of an optimizer that was not given its noise multiplier."""
+    assert optimizer.epsilon is not None and optimizer.delta is not None
+    return optimizer.epsilon, optimizer.delta
+
+
+def _settings(optimizer: DPOptimizer) -> dict:
     """All arguments of a private optimizer but the inner optimizer, which may change at will."""
     config = {key: value for key, value in optimizer.get_config().items() if key != "optimizer"}
     return {**config, "algorithm": optimizer.algorithm}
@@ -242,7 +251,14 @@ def _public_randomness(seed: int | None) -> NoiseGenerator:
     return NoiseGenerator(seed, "subspaces")
 
 
-def _continues(run, optimizer, model, sampling, seeded, with_loss) -> bool:
+def _continues(
+    run: Run,
+    optimizer: DPOptimizer,
+    model: keras.Model,
+    sampling: Sampling,
+    seeded: bool,
+    with_loss: bool,
+) -> bool:
     """Whether nothing has changed since the run began; shuffled data begin a new pass each time."""
     variables = model.trainable_variables
     return (

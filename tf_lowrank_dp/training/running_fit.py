@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 
 import keras
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.training.state import Run, find_state, state_of
 
@@ -88,6 +89,7 @@ def check_run(model: keras.Model) -> None:
         state is not None
         and state.run is run
         and model.optimizer is run.optimizer
+        and run.loss is not None
         and run.loss.is_current
     ):
         raise NotPrivateError(
@@ -102,7 +104,7 @@ def bound_to_run(model: keras.Model, function: Callable) -> Callable:
     """Keras' train function, for the present run only and only where `fit` has allowed it."""
     run = state_of(model).run
 
-    def train_function(iterator):
+    def train_function(iterator: Iterator) -> Nested:
         fit = _FITS.get(model)
         if fit is None or fit.run is not run or fit.thread != threading.get_ident():
             raise NotPrivateError(

@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -18,7 +19,13 @@ from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.state import ledger_of, look, things_of
 
 
-def save(model: keras.Model, filepath, overwrite: bool = True, *args, **kwargs) -> None:
+def save(
+    model: keras.Model,
+    filepath: str | os.PathLike,
+    overwrite: bool = True,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
     """Saves as the model's class does; `model.save` of a model that was made private.
 
     A file that is there already is replaced when the new one is complete and on the disk.  If
@@ -46,7 +53,10 @@ def save(model: keras.Model, filepath, overwrite: bool = True, *args, **kwargs) 
 
 
 def save_weights(
-    model: keras.Model, filepath, overwrite: bool = True, max_shard_size: float | None = None
+    model: keras.Model,
+    filepath: str | os.PathLike,
+    overwrite: bool = True,
+    max_shard_size: float | None = None,
 ) -> None:
     """Saves as the model's class does; `model.save_weights` of a model that was made private.
 
@@ -60,7 +70,9 @@ def save_weights(
         type(model).save_weights(model, path, overwrite)
 
 
-def load_weights(model: keras.Model, filepath, *args, **kwargs) -> None:
+def load_weights(
+    model: keras.Model, filepath: str | os.PathLike, *args: Any, **kwargs: Any
+) -> None:
     """Loads as the model's class does; `model.load_weights` of a model that was made private.
 
     All is loaded, the ledger included, or an error is raised and nothing has changed.  Weights
@@ -68,10 +80,10 @@ def load_weights(model: keras.Model, filepath, *args, **kwargs) -> None:
     """
     look(model)
     optimizer = getattr(model, "optimizer", None)
-    is_private = isinstance(optimizer, DPOptimizer)
+    private = optimizer if isinstance(optimizer, DPOptimizer) else None
     before = SPENDING.records([optimizer])
-    restore = optimizer.restore_point() if is_private else lambda: None
-    variables = [*model.variables, *(optimizer.variables if is_private else [])]
+    restore = private.restore_point() if private is not None else lambda: None
+    variables = [*model.variables, *(private.variables if private is not None else [])]
     try:
         with SPENDING.undone_on_error(), _all_or_nothing(variables):
             type(model).load_weights(model, filepath, *args, **kwargs)
@@ -128,7 +140,7 @@ def _all_or_nothing(variables: Sequence[keras.Variable]) -> Iterator:
 
 
 @contextlib.contextmanager
-def _replaced(filepath, overwrite: bool) -> Iterator:
+def _replaced(filepath: str | os.PathLike, overwrite: bool) -> Iterator:
     """Gives a path to write to; the file takes the place of `filepath` when it is complete."""
     is_file = str(filepath).endswith((".keras", ".weights.h5")) and "://" not in str(filepath)
     if not is_file or (os.path.exists(filepath) and not overwrite):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import keras
 import tensorflow as tf
 
@@ -30,6 +32,7 @@ def train_step(model: keras.Model, batch: dict) -> dict:
     presence = unpack_batch(batch)[-1]
     rest = {key: value for key, value in batch.items() if key != PRESENCE}
     jit_compile = bool(model.jit_compile) and not model.run_eagerly
+    assert run.loss is not None
     gradients = run.engine.private_gradients(
         run.loss,
         rest,
@@ -42,7 +45,7 @@ def train_step(model: keras.Model, batch: dict) -> dict:
     return model.get_metrics_result()
 
 
-def make_train_function(model: keras.Model, force: bool = False):
+def make_train_function(model: keras.Model, force: bool = False) -> None:
     """Keras' train function around `train_step`, for the present run; see `running_fit`.
 
     The step compiles its parts itself: XLA would draw the noise four times slower on a CPU, so it
@@ -58,7 +61,9 @@ def make_train_function(model: keras.Model, force: bool = False):
     model.train_function = bound_to_run(model, model.train_function)
 
 
-def apply_gradients(model: keras.Model, optimizer: DPOptimizer, gradients) -> None:
+def apply_gradients(
+    model: keras.Model, optimizer: DPOptimizer, gradients: Sequence[tf.Tensor]
+) -> None:
     """Adds the gradients of weight regularisers and hands the sum to the inner optimizer."""
     penalties = regularization_gradients(model)
     if penalties:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.gradient_methods.methods import RECORDED
 from tf_lowrank_dp.sampling import PoissonSampler
@@ -114,7 +115,7 @@ class PrivateTrainer:
             engine = self._run.engine
 
             @tf.function(autograph=False, reduce_retracing=True)
-            def release(batch, presence):
+            def release(batch: Nested, presence: tf.Tensor) -> list[tf.Tensor]:
                 return engine.private_gradients(forward, batch, presence)
 
             self._graph = forward, release
