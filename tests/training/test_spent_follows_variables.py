@@ -334,3 +334,9 @@ def test_values_that_keras_loads_after_the_ledger_are_known_and_later_changes_ar
     text = tfdp.privacy_statement(loaded)
     np.testing.assert_array_equal(loaded.top.kernel, model.top.kernel)
     assert spent(loaded) == of_runs(FIRST) and ("unknown" in text) == changed
+
+
+def test_an_encoder_that_was_quantised_keeps_its_spend_in_its_new_variables(train, small_model):
+    model = train(small_model(use_bias=False))
+    model.quantize("int8")
+    assert spent(encoder_of(model)) == of_runs(FIRST)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 from tests import oracle
+from tf_lowrank_dp.training.state import ledger_of
 
 DELTA = 1e-3
 
@@ -130,3 +131,47 @@ def test_a_standard_model_is_refused(small_model, data):
     model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0))
     with pytest.raises(tfdp.NotPrivateError, match="(?s)Expected.*make_private"):
         tfdp.PrivateTrainer(model, sampler_of(data))
+
+
+def test_another_forward_is_probed_before_its_first_release(private, small_model, data):
+    model = private(small_model(), noise_multiplier=1.0)
+    sampler = sampler_of(data)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    batch = next(iter(sampler))
+    trainer.gradients(forward_of(model), batch)
+
+    def mixing(batch):
+        losses, logits = forward_of(model)(batch)
+        return losses - tf.reduce_mean(losses), logits
+
+    with pytest.raises(tfdp.UnsupportedModelError, match="other examples|joins the examples"):
+        trainer.gradients(mixing, batch)
+    assert ledger_of(model).num_steps == 1
+
+
+def test_a_forward_that_is_made_again_at_each_step_is_probed_and_traced_once(
+    private, small_model, data, monkeypatch
+):
+    probed = []
+    monkeypatch.setattr(
+        "tf_lowrank_dp.training.trainer.probe", lambda *arguments: probed.append(arguments)
+    )
+    model = private(small_model(), noise_multiplier=1.0)
+    sampler = sampler_of(data)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    for batch in sampler:
+        trainer.gradients(lambda b: forward_of(model)(b), batch)
+    assert len(probed) == 1
+
+
+def test_a_trainer_does_not_go_on_after_its_model_was_compiled_anew(private, small_model, data):
+    model = private(small_model(), noise_multiplier=1.0)
+    sampler = sampler_of(data)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    batch = next(iter(sampler))
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, epsilon=3.0, delta=DELTA))
+    with pytest.raises(RuntimeError, match="Make a new PrivateTrainer"):
+        trainer.gradients(forward_of(model), batch)
+    with pytest.raises(RuntimeError, match="Make a new PrivateTrainer"):
+        trainer.check_budget()
+    assert tfdp.privacy_spent(model) == 0.0

@@ -7,6 +7,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import (
     LedgerEntry,
@@ -128,7 +129,9 @@ def start_run(
 
 def _begin(run: Run, model: keras.Model) -> None:
     """Tells the owner of the ledgers, before a step, what the run updates and what it reads."""
-    updated = [model, *run.variables, *run.optimizer.state_variables]
+    # Layers as well: quantisation and adapters put new variables in the place of trained ones.
+    layers = [layer for layer in layers_of(model) if layer.trainable_variables]
+    updated = [model, *layers, *run.variables, *run.optimizer.state_variables]
     run.others = SPENDING.begin(run.record, updated, things_of(model))
     run.version = SPENDING.version
 

@@ -75,7 +75,8 @@ class PrivateTrainer:
         public = private_optimizer(model).public_data
         if public is not None:
             warn_about_overlap(public.features, sampler)
-        self._model, self._probed = model, False
+        self._model = model
+        self._probed: Callable | None = None
         self._graph: tuple[Callable, Callable] | None = None
         self._run = start_run(
             model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False), with_loss=False
@@ -89,7 +90,7 @@ class PrivateTrainer:
             forward: takes a dict like `batch` without its presence, calls the model, and returns
                 one loss per example, `(b,)`, and anything else as nested tensors `(b, ...)`.  It
                 is traced into a graph, also in eager mode, and first with random data: pass the
-                same function at each step.
+                same function at each step, as another one is tried and traced anew.
             batch: a logical batch, see `tf_lowrank_dp.sampling.batch`.
 
         Raises:
@@ -111,7 +112,7 @@ class PrivateTrainer:
 
     def _traced(self, forward: Callable) -> Callable:
         """The release as a graph, traced anew for another `forward`."""
-        if self._graph is None or self._graph[0] is not forward:
+        if self._graph is None or not _is_same(self._graph[0], forward):
             engine = self._run.engine
 
             @tf.function(autograph=False, reduce_retracing=True)
@@ -137,18 +138,44 @@ class PrivateTrainer:
         check_budget(self._model, steps)
 
     def _probe(self, forward: Callable, batch: dict) -> None:
-        """Tries `forward` on random data before its first release, as `fit` does."""
-        if self._probed:
+        """Tries each `forward` on random data before its first release, as `fit` does."""
+        if self._probed is not None and _is_same(self._probed, forward):
             return
         spec = tf.nest.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), batch)
         recorded = private_optimizer(self._model).gradient_method in RECORDED
         with ThreadPoolExecutor(1) as eager:  # where no graph is traced and no tape is paused
             eager.submit(probe, self._model, forward, spec, recorded).result()
-        self._probed = True
+        self._probed = forward
 
     def _check_present(self) -> None:
-        if state_of(self._model).run is not self._run:
+        run = self._run
+        if state_of(self._model).run is not run:
             raise RuntimeError(
                 "Expected the trainer that began last. Received: one whose run has ended, because "
                 f"'{self._model.name}' has been trained otherwise since. Make a new PrivateTrainer."
             )
+        if private_optimizer(self._model) is not run.optimizer:
+            raise RuntimeError(
+                "Expected the optimizer that the trainer was made with. Received: "
+                f"'{self._model.name}' compiled anew, whose noise and target the trainer would not "
+                "follow. Make a new PrivateTrainer."
+            )
+
+
+def _is_same(function: Callable, other: Callable) -> bool:
+    """Whether two functions are one, or the same code made again over the same objects.
+
+    A function that is written inside of a training loop is made at each step.
+    """
+    return function is other or _parts(function) == _parts(other) != []
+
+
+def _parts(function: Callable) -> list[int]:
+    """Identities of all that makes a Python function; empty for other callables."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return []
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    named = (function.__kwdefaults__ or {}).values()
+    owner = getattr(function, "__self__", None)
+    return [id(part) for part in [code, owner, *cells, *(function.__defaults__ or ()), *named]]
