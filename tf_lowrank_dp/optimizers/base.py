@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, NoReturn, Self
 
 import keras
@@ -241,10 +241,6 @@ class DPOptimizer(keras.optimizers.Optimizer):
 
     def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:
         self.inner_optimizer.finalize_variable_values(var_list)
-
-    def restore_point(self) -> Callable[[], None]:
-        """Returns a function that gives state which is in no `variables` its present value."""
-        return self.algorithm_state.restore_point()
 
     def save_own_variables(self, store: MutableMapping[str, np.ndarray]) -> None:
         """Stores ledger and algorithm's state; Keras stores the inner optimizer beside them."""

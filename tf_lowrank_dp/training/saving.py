@@ -82,7 +82,7 @@ def load_weights(
     optimizer = getattr(model, "optimizer", None)
     private = optimizer if isinstance(optimizer, DPOptimizer) else None
     before = SPENDING.records([optimizer])
-    restore = private.restore_point() if private is not None else lambda: None
+    restore = private.algorithm_state.restore_point() if private is not None else lambda: None
     variables = [*model.variables, *(private.variables if private is not None else [])]
     try:
         with SPENDING.undone_on_error(), _all_or_nothing(variables):
