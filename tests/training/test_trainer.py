@@ -175,3 +175,17 @@ def test_a_trainer_does_not_go_on_after_its_model_was_compiled_anew(private, sma
     with pytest.raises(RuntimeError, match="Make a new PrivateTrainer"):
         trainer.check_budget()
     assert tfdp.privacy_spent(model) == 0.0
+
+
+def test_an_update_between_gradients_and_apply_is_noticed(private, small_model, data):
+    """Once it passed for the update of `apply`: 0.03 was said where nothing was private."""
+    model = private(small_model(), noise_multiplier=1.0)
+    sampler = sampler_of(data)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    for step, batch in enumerate(sampler):
+        gradients = trainer.gradients(forward_of(model), batch)
+        if step == 2:
+            assert not ledger_of(model).prior_spend_unknown
+            model.trainable_variables[0].assign_add(tf.ones([5, 4]))
+        trainer.apply(gradients)
+    assert ledger_of(model).prior_spend_unknown

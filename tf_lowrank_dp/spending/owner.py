@@ -161,6 +161,12 @@ class Spending:
         """Takes the values of these variables as functions of what is on record for them."""
         self._look(variables, judge=False)
 
+    def released(self, variables: Iterable) -> None:
+        """States that there was a release since they were looked at, which changes no value."""
+        for trace in [self._traces[id(v)] for v in variables if id(v) in self._traces]:
+            if trace.seen_at is not None:
+                trace.seen_at = _steps(trace.runs)
+
     @contextlib.contextmanager
     def watched(self, variables: Sequence[Thing]) -> Iterator[None]:
         """Inside, whatever changes these variables is post-processing: Keras' callbacks do."""

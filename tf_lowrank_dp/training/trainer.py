@@ -108,7 +108,9 @@ class PrivateTrainer:
         self._probe(forward, batch)
         if not tf.executing_eagerly():
             return self._run.engine.private_gradients(forward, batch, presence)
-        return self._traced(forward)(batch, presence)
+        gradients = self._traced(forward)(batch, presence)
+        SPENDING.released(self._model.weights)
+        return gradients
 
     def _traced(self, forward: Callable) -> Callable:
         """The release as a graph, traced anew for another `forward`."""
@@ -125,6 +127,8 @@ class PrivateTrainer:
     def apply(self, gradients: list[tf.Tensor]) -> None:
         """Adds weight regularisers and updates the weights with the inner optimizer."""
         refuse_distribution()
+        if tf.executing_eagerly():
+            look(self._model)
         apply_gradients(self._model, private_optimizer(self._model), gradients)
         if tf.executing_eagerly():
             SPENDING.see(self._model.weights)
