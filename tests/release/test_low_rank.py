@@ -96,8 +96,9 @@ def test_lsg_of_sparsity_0_equals_rgp(carriers_from, carriers):
     arguments |= {"rank": 2, "l2_norm_clip": 0.5, "noise_multiplier": 1.5}
     rgp = private_gradients(tfdp.RGPOptimizer(**arguments), model, batch)
     lsg = private_gradients(tfdp.LSGOptimizer(sparsity=0.0, **arguments), model, batch)
+    # Two graphs, each of which TensorFlow optimises in its own way: equal but for the last bits.
     for tensor, other in zip(lsg, rgp, strict=True):
-        np.testing.assert_array_equal(tensor, other)
+        np.testing.assert_allclose(tensor, other, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("carriers", FORMULAS)
