@@ -86,10 +86,11 @@ def random_numbers_from(source: Source) -> Iterator[None]:
         found.set_shape(outputs[0].shape)
         return [found]
 
-    began = next_name_number()
+    graph = tf.compat.v1.get_default_graph()
+    began, before = next_name_number(), len(graph.get_operations())
     with operations_seen_by(replace):
         yield
-    _refuse_kept_functions(tf.compat.v1.get_default_graph(), began)
+    _refuse_kept_functions(graph, graph.get_operations()[before:], began)
 
 
 def origin(tensor: tf.Tensor) -> tf.Tensor:
@@ -165,7 +166,9 @@ def _replacement(
     return None
 
 
-def _refuse_kept_functions(graph: tf.Graph, began: int) -> None:
+def _refuse_kept_functions(
+    graph: tf.Graph, operations: Sequence[tf.Operation], began: int
+) -> None:
     """Refuses functions that draw and were traced before: their numbers are out of reach.
 
     One that is traced just now draws from the source, is kept, and refused when it is met again:
@@ -173,12 +176,13 @@ def _refuse_kept_functions(graph: tf.Graph, began: int) -> None:
 
     Args:
         graph: where the forward pass was traced.
+        operations: those of it.
         began: TensorFlow's counter of names when that began.
     """
-    if not any(op.type in _CALLS for op in graph.get_operations()):
+    if not any(op.type in _CALLS for op in operations):
         return
-    definition = graph.as_graph_def()
-    library = {function.signature.name: function for function in definition.library.function}
+    functions = graph.as_graph_def().library.function
+    library = {function.signature.name: function for function in functions}
     known = set()
 
     def visit(nodes: Iterable, kept: str = "") -> None:
@@ -198,4 +202,4 @@ def _refuse_kept_functions(graph: tf.Graph, began: int) -> None:
                     known.add((name, keeps))
                     visit(library[name].node_def, keeps)
 
-    visit(definition.node)
+    visit([op.node_def for op in operations])
