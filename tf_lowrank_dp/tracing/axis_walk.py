@@ -25,9 +25,10 @@ from tf_lowrank_dp.tracing.random_draws import DRAWS
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _LOOPS = ("While", "StatelessWhile")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
-_EVEN = {*ELEMENTWISE, *REDUCTIONS, *DRAWS, "Fill", "BroadcastTo", "Tile", "Reshape"}
+# Equal along every axis where their inputs are, and whatever their inputs are.
+_EVEN = {*ELEMENTWISE, *REDUCTIONS, "BroadcastTo", "Tile", "Reshape"}
 _EVEN |= {"ExpandDims", "Squeeze", "Transpose"}
-_EVEN_ALWAYS = {"Fill", "ZerosLike", "OnesLike", "TensorListReserve", "EmptyTensorList"}
+_EVEN_ALWAYS = {*DRAWS, "Fill", "ZerosLike", "OnesLike", "TensorListReserve", "EmptyTensorList"}
 _WRITES: tuple[str, ...] = ("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert")
 _WRITES += ("LookupTableImport", "LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc")
 _WRITES += ("EagerPyFunc", "WriteFile")
@@ -198,7 +199,7 @@ def _is_even(op: tf.Operation, found: list[Label]) -> bool:
     if op.type == "Const":
         value = tf.get_static_value(op.outputs[0])
         return bool(np.size(value)) and bool(np.all(value == np.ravel(value)[0]))
-    if op.type in DRAWS or op.type in _EVEN_ALWAYS:
+    if op.type in _EVEN_ALWAYS:
         return True
     return op.type in _EVEN and all(
         isinstance(label, Public) and (label.even or tensor.shape.rank == 0)

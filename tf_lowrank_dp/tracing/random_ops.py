@@ -138,7 +138,6 @@ class _SeedsKept(keras.StatelessScope):
             self.updates[id(update[0])] = update
 
 
-
 _ADVANCE = "RngReadAndSkip"  # vectorised maps repeat that of a stream
 _CALLS = {
     *("PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile"),

@@ -100,10 +100,10 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
 
 
 def _check_losses(
-    together: tf.Tensor,
-    alike: tf.Tensor,
-    first: tf.Tensor,
-    other: tf.Tensor,
+    together: _Traced,
+    alike: _Traced,
+    first: Nested,
+    other: Nested,
     values: Sequence[tf.Tensor],
 ) -> bool:
     """Compares the losses of rows beside other rows; returns whether any were finite."""
