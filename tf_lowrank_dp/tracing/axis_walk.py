@@ -32,6 +32,8 @@ _EVEN_ALWAYS = {*DRAWS, "Fill", "ZerosLike", "OnesLike", "TensorListReserve", "E
 _WRITES: tuple[str, ...] = ("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert")
 _WRITES += ("LookupTableImport", "LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc")
 _WRITES += ("EagerPyFunc", "WriteFile")
+# May bring back to its place what an unknown operation put elsewhere.
+_FETCHES = ("GatherV2", "GatherNd")
 _FIRST_ONLY = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 
 
@@ -105,7 +107,7 @@ class Walk:
         after = None
         if assumed != operation.labels and op.type in RULES:
             after = apply(RULES[op.type], Operation(op, assumed, self.size))
-        if isinstance(after, Joined):
+        if isinstance(after, Joined) and op.type not in _FETCHES:
             return [after] * len(op.outputs)
         return [
             Unknown(

@@ -5,6 +5,8 @@ import keras_hub
 import tensorflow as tf
 
 from tests.hostile.model_attacks.stock_pieces import (
+    CLASSES,
+    IMAGE,
     SEQUENCE,
     Function,
     around,
@@ -272,7 +274,14 @@ STOCK_HONEST = [
     in_images("convolution stack", "strides, depth, transposed", lambda: L.DepthwiseConv2D(2)),
     in_images("pooling", "MaxPooling2D", L.MaxPooling2D),
     in_images("upsampling", "UpSampling2D and Cropping2D", L.UpSampling2D, L.Cropping2D),
-    in_images("global pooling", "GlobalAveragePooling2D", L.GlobalAveragePooling2D),
+    honest(
+        "global pooling",
+        "GlobalAveragePooling2D before the head",
+        lambda: keras.Sequential(
+            [keras.Input(IMAGE), L.Conv2D(4, 3), L.GlobalAveragePooling2D(), L.Dense(CLASSES)]
+        ),
+        images,
+    ),
     in_sequence("prelu", "PReLU with slopes by position", L.PReLU),
     honest("masked lstm", "an LSTM that skips its own padding", masked_recurrent, tokens),
     honest("shared branches", "one layer called three times", shared_branches),

@@ -44,13 +44,18 @@ def of_kind(kind):
 
 
 def trained(case, seed):
-    """A function that trains a private model of the case for two steps, and the model."""
+    """The model of a case, and a function that makes it private and trains it for two steps."""
     keras.utils.set_random_seed(seed)
-    model = tfdp.make_private(case.build())
-    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0)
-    model.compile(optimizer, case.make_loss(), jit_compile=False, **case.compile_arguments)
-    x, y = case.data(np.random.default_rng(seed), 16)
-    return model, lambda: model.fit(x, y, batch_size=8, verbose=0)
+    model = case.build()
+
+    def fit():
+        tfdp.make_private(model)
+        optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0)
+        model.compile(optimizer, case.make_loss(), jit_compile=False, **case.compile_arguments)
+        x, y = case.data(np.random.default_rng(seed), 16)
+        model.fit(x, y, batch_size=8, verbose=0)
+
+    return model, fit
 
 
 @of_kind("hostile")
