@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Iterator
 
 import keras
 import tensorflow as tf
@@ -51,6 +52,33 @@ def in_stateless_scope() -> bool:
     from keras.src.backend.common.stateless_scope import in_stateless_scope
 
     return in_stateless_scope()
+
+
+@contextlib.contextmanager
+def values_in_scope(pairs: Iterable[tuple[keras.Variable, tf.Tensor]]) -> Iterator[None]:
+    """Context in which variables have these values, within the open `keras.StatelessScope`."""
+    from keras.src.backend.common.stateless_scope import get_stateless_scope
+
+    mapping = get_stateless_scope().state_mapping
+    pairs = [(id(variable), value) for variable, value in pairs]
+    before = {key: mapping[key] for key, _ in pairs if key in mapping}
+    mapping.update(pairs)
+    try:
+        yield
+    finally:
+        for key, _ in pairs:
+            del mapping[key]
+        mapping.update(before)
+
+
+def trial_scope() -> keras.StatelessScope:
+    """A scope with the values of the one that is open, if any, which forgets all changes."""
+    from keras.src.backend.common.stateless_scope import get_stateless_scope
+
+    scope = keras.StatelessScope(collect_losses=True)
+    if in_stateless_scope():
+        scope.state_mapping.update(get_stateless_scope().state_mapping)
+    return scope
 
 
 def is_refused_variable(error: ValueError) -> bool:
