@@ -71,6 +71,27 @@ def values_in_scope(pairs: Iterable[tuple[keras.Variable, tf.Tensor]]) -> Iterat
         mapping.update(before)
 
 
+@uses_private_names
+def call_context() -> object:
+    """What the layers that are being called know of the outermost call, such as `training`."""
+    from keras.src.backend.common.global_state import get_global_attribute
+
+    return get_global_attribute("current_call_ctx")
+
+
+@contextlib.contextmanager
+def in_call_context(context: object) -> Iterator[None]:
+    """Context in which layers are called as in an earlier `call_context`."""
+    from keras.src.backend.common.global_state import set_global_attribute
+
+    before = call_context()
+    set_global_attribute("current_call_ctx", context)
+    try:
+        yield
+    finally:
+        set_global_attribute("current_call_ctx", before)
+
+
 def trial_scope() -> keras.StatelessScope:
     """A scope with the values of the one that is open, if any, which forgets all changes."""
     from keras.src.backend.common.stateless_scope import get_stateless_scope

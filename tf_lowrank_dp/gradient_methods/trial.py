@@ -17,6 +17,7 @@ from tf_lowrank_dp.layers.registry import capturing
 from tf_lowrank_dp.layers.whole_layers import differentiate_as_whole
 from tf_lowrank_dp.tracing.axis_walk import Walk
 from tf_lowrank_dp.tracing.example_axis import Label, Public, Rows, size_unlike
+from tf_lowrank_dp.tracing.random_ops import source_spared
 
 _PLANS: weakref.WeakKeyDictionary[keras.Model, tuple[tuple, Plan]] = weakref.WeakKeyDictionary()
 
@@ -77,8 +78,8 @@ def _tried(
         recorder = Recorder(
             model.trainable_variables, tape, size, Plan(by_operations=None, fallback=fallback)
         )
-        held.append(recorder)
-        with trial_scope(), tape, capturing(model), recorder:
+        held[:] = [recorder]  # TensorFlow may trace twice
+        with source_spared(), trial_scope(), tape, capturing(model), recorder:
             return forward(batch)[0]
 
     batch = tf.nest.map_structure(lambda s: tf.TensorSpec([size, *s.shape[1:]], s.dtype), spec)

@@ -17,7 +17,13 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import global_seed_state, layers_of, own_losses, seed_states
-from tf_lowrank_dp._keras.scopes import autocast, autocast_dtype, values_in_scope
+from tf_lowrank_dp._keras.scopes import (
+    autocast,
+    autocast_dtype,
+    call_context,
+    in_call_context,
+    values_in_scope,
+)
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import current_graph, current_recorder, paused
@@ -141,7 +147,7 @@ class _VectorJacobian:
             self._values = [tf.convert_to_tensor(v) for v in self._variables]
             self._others = [(v, tf.convert_to_tensor(v)) for v in others]
         self._seeds = {id(state) for state in (*seed_states(layer), global_seed_state())}
-        self._autocast = autocast_dtype()
+        self._autocast, self._context = autocast_dtype(), call_context()
         self.values_read = [*self._values, *(value for _, value in self._others)]
         self._in_turn = is_whole(layer)
         self._call, self._arguments, self._tensors = call, (args, kwargs), tensors
@@ -170,7 +176,7 @@ class _VectorJacobian:
                 scope = keras.StatelessScope(state_mapping=mapping)
                 with paused(), draws_repeated(numbers) as left, scope:
                     before = dict(scope.state_mapping)
-                    with autocast(self._autocast):
+                    with autocast(self._autocast), in_call_context(self._context):
                         outputs = self._call(*args, **kwargs)
                 changed = any(
                     value is not before.get(v) and not (numbers and v in self._seeds)

@@ -137,7 +137,7 @@ class Recorder:
                 tensors cannot be reached from outside; or the first axis of an output is not
                 that of the examples.
         """
-        wanted = tuple(b for b in builders if id(b[0]) in self._wanted)
+        wanted = [b for b in builders if id(b[0]) in self._wanted]
         if not wanted:
             return list(outputs)
         if current_graph() is not self._graph:
@@ -154,7 +154,7 @@ class Recorder:
         outputs = [self._with_examples(layer, output) for output in outputs]
         for output in outputs:
             self._tape.watch(output)
-        self.sites.append(Site(layer, tuple(outputs), wanted))
+        self.sites.append(Site(layer, tuple(outputs), tuple(wanted)))
         return outputs
 
     def finds_operations(self, layer: keras.layers.Layer) -> bool:

@@ -82,7 +82,8 @@ def random_numbers_from(source: Source) -> Iterator[None]:
         repeated = getattr(_ACTIVE, "repeated", None)
         if repeated and op_type in DRAWS and op_type not in OF_DATA:
             return [repeated.pop(0)]
-        found = _replacement(op_type, inputs, outputs, source)
+        now = getattr(_ACTIVE, "instead", None) or source
+        found = _replacement(op_type, inputs, outputs, now)
         if found is None:
             return outputs
         _ACTIVE.draws = draws_so_far() + 1
@@ -112,6 +113,16 @@ def origin(tensor: tf.Tensor) -> tf.Tensor:
 def draws_so_far() -> int:
     """How many random operations this thread has traced in `random_numbers_from`."""
     return getattr(_ACTIVE, "draws", 0)
+
+
+@contextlib.contextmanager
+def source_spared() -> Iterator[None]:
+    """Context whose draws are of no use: the source is left as it is."""
+    _ACTIVE.instead = FixedSource()
+    try:
+        yield
+    finally:
+        _ACTIVE.instead = None
 
 
 @contextlib.contextmanager
