@@ -191,7 +191,7 @@ def _pair(
     x: tf.Tensor, x_letters: str, d: tf.Tensor, d_letters: str, kernel: str
 ) -> OuterProduct | None:
     """The outer product `(i, o)` of two tensors, one of which has the first letter of a kernel."""
-    first, last = kernel
+    first, last = kernel[0], kernel[1]
     if first in d_letters:
         x, x_letters, d, d_letters = d, d_letters, x, x_letters
     between = [k for k in x_letters if k != first]

@@ -59,12 +59,25 @@ class Step:
         slots: which inputs are shared.
         labels: where the examples are in its inputs.
         rows: where they are in its output; None if that is shared as well.
+        shape: of its output in the trial.
     """
 
     type: str
     slots: tuple[int, ...]
     labels: tuple[Label, ...]
     rows: Rows | None
+    shape: tf.TensorShape
+
+    def is_like(self, op: tf.Operation, slots: Sequence[int]) -> bool:
+        """Whether another operation does the same, with any number of examples."""
+        if (op.type, slots) != (self.type, self.slots):
+            return False
+        shape = op.outputs[0].shape
+        if self.rows is None or self.shape.rank is None:
+            return self.shape.is_compatible_with(shape)
+        lengths = self.shape.as_list()
+        lengths[self.rows.axis] = None
+        return tf.TensorShape(lengths).is_compatible_with(shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +184,8 @@ def plan_of(
         size: number of examples of the trial.
     """
     shared = Shared(roots)
-    steps, failed = [], set()
+    steps: list[Step] = []
+    failed: frozenset[int] = frozenset()
     for op in graph.get_operations():
         slots = shared.slots(op)
         if not slots:
@@ -179,12 +193,12 @@ def plan_of(
         inputs = tuple(labels.get(id(tensor), Public()) for tensor in op.inputs)
         outputs = [labels.get(id(tensor), Public()) for tensor in op.outputs]
         if all(isinstance(label, Public) for label in outputs):
-            steps.append(Step(op.type, slots, inputs, None))
+            steps.append(Step(op.type, slots, inputs, None, op.outputs[0].shape))
             shared.pass_on(op, slots)
             continue
-        rows = outputs[0]
-        whole = isinstance(rows, Rows) and op.outputs[0].shape[rows.axis] == size * rows.inner
-        step = Step(op.type, slots, inputs, rows if whole else Rows(0))
+        rows = outputs[0] if isinstance(outputs[0], Rows) else Rows(0)
+        whole = rows == outputs[0] and op.outputs[0].shape[rows.axis] == size * rows.inner
+        step = Step(op.type, slots, inputs, rows, op.outputs[0].shape)
         try:
             if not whole or len(outputs) > 1:
                 raise NoRule
@@ -210,7 +224,7 @@ def meetings(graph: tf.Graph, roots: Sequence[Root], steps: Sequence[Step]) -> l
         if not slots:
             continue
         step = waiting.pop() if waiting else None
-        if step is None or (step.type, step.slots) != (op.type, slots):
+        if step is None or not step.is_like(op, slots):
             raise _differs(roots)
         if step.rows is None:
             shared.pass_on(op, slots)

@@ -201,9 +201,7 @@ class Recorder:
         shape = outputs[0].shape
         return len(outputs) == 1 and bool(shape.rank) and shape[0] not in (1, self._size)
 
-    def _shared_output(
-        self, layer: str, output: tf.Tensor, wanted: tuple[Builder, ...]
-    ) -> tf.Tensor:
+    def _shared_output(self, layer: str, output: tf.Tensor, wanted: Sequence[Builder]) -> tf.Tensor:
         tensor = tf.identity(output)
         self._tape.watch(tensor)
         builders = [(v, lambda g, build=build: build(g.materialize())) for v, build in wanted]
