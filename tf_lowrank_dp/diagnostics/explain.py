@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import is_functional
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.diagnostics.table import Table
 from tf_lowrank_dp.gradient_methods.trial import known_plan, plan_for
@@ -88,7 +89,8 @@ def _plan_of(model: keras.Model) -> Plan | None:
         flat = [tf.reshape(tensor, [tf.shape(tensor)[0], -1]) for tensor in found]
         return tf.add_n([tf.reduce_sum(tf.cast(t, tf.float32), -1) for t in flat]), ()
 
-    inputs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), model.input)
+    symbolic = model.input if is_functional(model) else model.inputs[0]  # of a Sequential
+    inputs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), symbolic)
     return plan_for(model, outputs, inputs)
 
 
