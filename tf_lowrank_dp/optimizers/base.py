@@ -17,7 +17,7 @@ from tf_lowrank_dp.algorithms.context import PublicGradients, ReleaseContext
 from tf_lowrank_dp.algorithms.state import AlgorithmState
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.gradient_methods.methods import METHODS
-from tf_lowrank_dp.optimizers.checks import check_finite, check_inner
+from tf_lowrank_dp.optimizers.checks import check_finite, check_inner, check_scales
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.public_data import PublicData
 from tf_lowrank_dp.release.scaled import ScaledSpace, scaled_anchors, scales_of
@@ -55,6 +55,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         gradient_scale: factors by which gradients are multiplied before they are clipped; the
             private gradient is divided by them.  Keys are parts of variable paths: with
             `{"classifier": 0.1}` this layer counts less in the norm and gets ten times the noise.
+            Between 1e-6 and 1e6.
         gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop"; all give the
             same numbers.
         accountant: "pld" (tight) or "rdp".
@@ -96,9 +97,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         _validate.clip_norm(l2_norm_clip=l2_norm_clip)
         check_finite(noise_multiplier, l2_norm_clip=l2_norm_clip)
         _validate.one_of(("flat", "per_layer"), clipping=clipping)
-        for part, scale in (gradient_scale or {}).items():
-            named: dict[str, Any] = {f"gradient_scale[{part!r}]": scale}
-            _validate.positive(**named)
+        check_scales(gradient_scale or {})
         _validate.one_of(tuple(METHODS), gradient_method=gradient_method)
         _validate.one_of(("pld", "rdp"), accountant=accountant)
         if planned_steps is not None:

@@ -33,7 +33,7 @@ def privacy_spent(model: keras.Model, delta: float | None = None) -> float:
     >>> tfdp.privacy_spent(tfdp.make_private(model), delta=1e-5)
     0.0
     """
-    return ledger_of(model).epsilon(_delta(model, delta), accountant=_accountant(model))
+    return ledger_of(model).epsilon(delta_of(model, delta), accountant=accountant_of(model))
 
 
 def privacy_statement(model: keras.Model, delta: float | None = None) -> str:
@@ -50,8 +50,8 @@ def privacy_statement(model: keras.Model, delta: float | None = None) -> str:
     run = state.run if state else None
     return statement(
         ledger_of(model),
-        _delta(model, delta),
-        accountant=_accountant(model),
+        delta_of(model, delta),
+        accountant=accountant_of(model),
         num_examples=run.sampling.num_examples if run is not None else None,
     )
 
@@ -60,10 +60,16 @@ def _optimizer(model: keras.Model) -> DPOptimizer | None:
     return getattr(model, "optimizer", None)
 
 
-def _delta(model: keras.Model, delta: float | None) -> float:
+def delta_of(model: keras.Model, delta: float | None) -> float:
+    """The given delta, else the optimizer's.
+
+    Raises:
+        ValueError: there is none.
+    """
     delta = delta if delta is not None else getattr(_optimizer(model), "delta", None)
     return _validate.below_one(delta=delta)
 
 
-def _accountant(model: keras.Model) -> str:
+def accountant_of(model: keras.Model) -> str:
+    """The accountant that the optimizer was given, else the tight one."""
     return getattr(_optimizer(model), "accountant", "pld")
