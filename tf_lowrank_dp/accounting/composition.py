@@ -11,6 +11,7 @@ REPLACE_ONE, which is refused here.
 from __future__ import annotations
 
 import functools
+import json
 import math
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ import dp_accounting
 from dp_accounting import pld, rdp
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp.accounting.event_text import event_from_dict
 
 ACCOUNTANTS = ("pld", "rdp")
 
@@ -49,9 +51,21 @@ class Mechanism(NamedTuple):
     count: int  # type: ignore[assignment]  # hides `tuple.count`, which nobody calls
 
 
+class OtherMechanism(NamedTuple):
+    """`count` mechanisms of another kind, for neighbours by adding or removing one example.
+
+    Attributes:
+        event: JSON text of an event of dp_accounting.
+        count: number of mechanisms, at least 1.
+    """
+
+    event: str
+    count: int  # type: ignore[assignment]  # hides `tuple.count`, which nobody calls
+
+
 @functools.lru_cache(maxsize=1024)
 def composed_epsilon(
-    mechanisms: tuple[Mechanism, ...],
+    mechanisms: tuple[Mechanism | OtherMechanism, ...],
     relation: dp_accounting.NeighboringRelation,
     delta: float,
     method: str,
@@ -68,9 +82,11 @@ def composed_epsilon(
 
     Returns:
         Epsilon; with PLD infinity above a million. An upper bound with every method but "rough".
+        Infinity if there is another mechanism than Gaussians under REPLACE_ONE.
 
     Raises:
-        ValueError: "rdp" for Poisson-sampled mechanisms under REPLACE_ONE.
+        ValueError: "rdp" for Poisson-sampled mechanisms under REPLACE_ONE, or for an event that
+            has no such bound.
 
     Example:
 
@@ -81,9 +97,13 @@ def composed_epsilon(
     """
     if not mechanisms:
         return 0.0
+    gaussians = tuple(m for m in mechanisms if isinstance(m, Mechanism))
+    others = [_self_composed(m) for m in mechanisms if isinstance(m, OtherMechanism)]
+    if others and relation is _REPLACE_ONE:
+        return math.inf
     if method == "rdp":
-        return _rdp_epsilon(mechanisms, relation, delta)
-    rough = _rough_epsilon(mechanisms, relation, delta)
+        return _rdp_epsilon(gaussians, others, relation, delta)
+    rough = _rough_epsilon(gaussians, others, relation, delta)
     if method == "rough":
         return rough
     if rough > _MEANINGLESS_EPSILON:
@@ -92,21 +112,28 @@ def composed_epsilon(
     wide = min(_SEARCH_INTERVAL.get(method, 0.0) * rough, _WIDEST_INTERVAL)
     interval *= max(1, round(wide / interval))
     accountant = pld.PLDAccountant(relation, interval)
-    return float(accountant.compose(_event(mechanisms)).get_epsilon(delta))
+    return float(accountant.compose(_event(gaussians, others)).get_epsilon(delta))
 
 
 def _rough_epsilon(
-    mechanisms: tuple[Mechanism, ...], relation: dp_accounting.NeighboringRelation, delta: float
+    mechanisms: tuple[Mechanism, ...],
+    others: list[dp_accounting.DpEvent],
+    relation: dp_accounting.NeighboringRelation,
+    delta: float,
 ) -> float:
     """The order of magnitude: RDP at a few orders, at twice the sensitivity if need be."""
     if relation is _REPLACE_ONE:
         mechanisms = _with_half_noise(mechanisms)
     accountant = rdp.RdpAccountant(_ROUGH_ORDERS, _ADD_OR_REMOVE_ONE)
-    return float(accountant.compose(_event(mechanisms)).get_epsilon(delta))
+    known = [event for event in others if accountant.supports(event)]
+    return float(accountant.compose(_event(mechanisms, known)).get_epsilon(delta))
 
 
 def _rdp_epsilon(
-    mechanisms: tuple[Mechanism, ...], relation: dp_accounting.NeighboringRelation, delta: float
+    mechanisms: tuple[Mechanism, ...],
+    others: list[dp_accounting.DpEvent],
+    relation: dp_accounting.NeighboringRelation,
+    delta: float,
 ) -> float:
     """The bound by Renyi differential privacy."""
     if relation is _REPLACE_ONE:
@@ -119,7 +146,14 @@ def _rdp_epsilon(
             )
         mechanisms = _with_half_noise(mechanisms)
     accountant = rdp.RdpAccountant(neighboring_relation=_ADD_OR_REMOVE_ONE)
-    return float(accountant.compose(_event(mechanisms)).get_epsilon(delta))
+    for event in others:
+        if not accountant.supports(event):
+            raise _validate.error(
+                f"to be 'pld' for a history with {event}",
+                "Pass accountant='pld': there is no bound by Renyi differential privacy.",
+                accountant="rdp",
+            )
+    return float(accountant.compose(_event(mechanisms, others)).get_epsilon(delta))
 
 
 def _with_half_noise(mechanisms: tuple[Mechanism, ...]) -> tuple[Mechanism, ...]:
@@ -127,13 +161,18 @@ def _with_half_noise(mechanisms: tuple[Mechanism, ...]) -> tuple[Mechanism, ...]
     return tuple(m._replace(noise_multiplier=m.noise_multiplier / 2) for m in mechanisms)
 
 
-def _event(mechanisms: tuple[Mechanism, ...]) -> dp_accounting.DpEvent:
+def _event(
+    mechanisms: tuple[Mechanism, ...], others: list[dp_accounting.DpEvent]
+) -> dp_accounting.DpEvent:
     """The composition of all mechanisms."""
-    return dp_accounting.ComposedDpEvent([_self_composed(m) for m in mechanisms])
+    return dp_accounting.ComposedDpEvent([*map(_self_composed, mechanisms), *others])
 
 
-def _self_composed(mechanism: Mechanism) -> dp_accounting.DpEvent:
+def _self_composed(mechanism: Mechanism | OtherMechanism) -> dp_accounting.DpEvent:
     """The event of one group of equal mechanisms."""
+    if isinstance(mechanism, OtherMechanism):
+        event = event_from_dict(json.loads(mechanism.event))
+        return dp_accounting.SelfComposedDpEvent(event, mechanism.count)
     event = dp_accounting.GaussianDpEvent(mechanism.noise_multiplier)
     if mechanism.sampling_rate < 1:
         event = dp_accounting.PoissonSampledDpEvent(mechanism.sampling_rate, event)

@@ -11,6 +11,12 @@ import keras
 from tf_lowrank_dp import _validate
 
 _MOST_SCALE = 1e6
+NOT_PRIVATE = (
+    "Expected a private training step. Received: an ordinary one, in which this optimizer would "
+    "update the weights with gradients that are neither clipped nor noised. Call "
+    "tfdp.make_private(model) before model.fit (after loading a model as well), or use "
+    "tfdp.PrivateTrainer in a custom training loop."
+)
 
 
 def check_finite(noise_multiplier: float | None, **named: float) -> None:

@@ -15,7 +15,7 @@ from tf_lowrank_dp.training.step_limit import StepLimit
 
 
 class PrivacyBudget(keras.callbacks.Callback):
-    """Shows epsilon in the progress bar and history, and stops training before a budget is exceeded.
+    """Shows epsilon in the progress bar and history, and stops before a budget is exceeded.
 
     How many steps the budget allows is computed when `fit` begins, and again when something else
     was spent on the model meanwhile.

@@ -7,6 +7,7 @@ import keras
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import statement
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.training.other_releases import notes_of
 from tf_lowrank_dp.training.state import find_state, ledger_of
 
 
@@ -53,6 +54,7 @@ def privacy_statement(model: keras.Model, delta: float | None = None) -> str:
         delta_of(model, delta),
         accountant=accountant_of(model),
         num_examples=run.sampling.num_examples if run is not None else None,
+        notes=notes_of(model),
     )
 
 

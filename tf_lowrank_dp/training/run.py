@@ -147,7 +147,8 @@ def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) ->
         PrivacyBudgetExceededError: with the target and what it would become.
         OSError: the file cannot be written.
     """
-    run, optimizer = state_of(model).run, private_optimizer(model)
+    private_optimizer(model)
+    run = state_of(model).run
     assert run is not None
     if run.version != SPENDING.version:
         look(model)

@@ -84,8 +84,9 @@ def things_of(model: keras.Model) -> list:
 def look(model: keras.Model) -> None:
     """Tells the owner of the ledgers what the model consists of now, and has its values checked."""
     optimizer = getattr(model, "optimizer", None)
+    SPENDING.recognise(model.weights)
     if isinstance(optimizer, DPOptimizer):
-        SPENDING.link(optimizer, [model, *model.weights])
+        SPENDING.link(optimizer, [*layers_of(model), *model.weights])
     SPENDING.check(model.weights)
 
 
