@@ -293,7 +293,7 @@ MUTATIONS = [
     ),
     mutation(
         10, "a private optimizer works in an ordinary training step", "optimizers/base.py",
-        "not private.\"\"\"\n        raise NotPrivateError(_NOT_PRIVATE)",
+        "not private.\"\"\"\n        raise NotPrivateError(NOT_PRIVATE)",
         "not private.\"\"\"\n        self.inner_optimizer.apply(grads, trainable_variables)",
         f"{REFUSALS}::test_a_private_optimizer_is_no_use_in_a_custom_standard_step",
     ),
@@ -372,7 +372,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "a model forgets what was spent on weights that it loads", "optimizers/base.py",
-        "SPENDING.adopt([self], PrivacyLedger.from_json(stored))",
+        "SPENDING.adopt([self], PrivacyLedger.from_json(stored), values)",
         "PrivacyLedger.from_json(stored)",
         "training/test_ledger.py::test_saved_weights_bring_their_ledger",
     ),

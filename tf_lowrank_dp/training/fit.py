@@ -109,7 +109,6 @@ def fit(
         sampling_rate=sampling_rate,
         num_examples=num_examples,
         seed=optimizer.seed,
-        pad_to_multiple=_granule(batch_size or 32, model.jit_compile),
     )
     _warn_about_delta(optimizer.delta, data.sampling.num_examples)
     steps = max(0, epochs - initial_epoch) * _steps_taken(model, data)
@@ -185,12 +184,6 @@ class _StepGuard(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         allow_execution(self.model)
-
-
-def _granule(batch_size: int, jit_compile: bool) -> int:
-    """Batches are padded to multiples of this: XLA compiles for each size, so it gets fewer."""
-    root = math.isqrt(max(batch_size - 1, 0)) + 1
-    return 2 * root if jit_compile else root
 
 
 def _steps_taken(model: keras.Model, data: TrainingData) -> int:

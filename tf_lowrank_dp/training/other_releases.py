@@ -15,7 +15,6 @@ from tf_lowrank_dp.training.state import look, things_of
 # For each kind of layer that can be adapted, what it is given instead.
 _GIVEN = {
     keras.layers.Normalization: "mean",
-    keras.layers.Discretization: "bin_boundaries",
     keras.layers.TextVectorization: "vocabulary",
     keras.layers.StringLookup: "vocabulary",
     keras.layers.IntegerLookup: "vocabulary",
@@ -63,12 +62,14 @@ def adapted_layers(model: keras.Model) -> list[str]:
     Keras does not tell adapted state from state that was set: it is what was not given to the
     layer when it was made.
     """
-    return [
-        layer.name
-        for layer in layers_of(model)
-        for kind, argument in _GIVEN.items()
-        if isinstance(layer, kind) and layer.get_config().get(argument) is None
-    ]
+    return [layer.name for layer in layers_of(model) if _may_be_adapted(layer)]
+
+
+def _may_be_adapted(layer: keras.layers.Layer) -> bool:
+    if isinstance(layer, keras.layers.Discretization):
+        return layer.num_bins is not None  # given instead of the boundaries
+    kinds = [kind for kind in _GIVEN if isinstance(layer, kind)]
+    return any(layer.get_config().get(_GIVEN[kind]) is None for kind in kinds)
 
 
 def notes_of(model: keras.Model) -> list[str]:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from tf_lowrank_dp.accounting import max_steps
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, max_steps
 
-if TYPE_CHECKING:
-    from tf_lowrank_dp.training.state import Run
+
+class CountedRun(Protocol):
+    """What is asked of a run: its releases so far, all that it depends on, and its entry."""
+
+    entry: LedgerEntry
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def ledger(self) -> PrivacyLedger: ...
 
 
 @dataclasses.dataclass
@@ -36,7 +45,7 @@ class StepLimit:
     is_final: bool = False
     other_steps: int = 0
 
-    def left(self, run: Run, wanted: int) -> int:
+    def left(self, run: CountedRun, wanted: int) -> int:
         """How many of `wanted` more steps fit."""
         taken, ledger = run.steps, run.ledger
         others = ledger.num_steps - taken
