@@ -6,6 +6,8 @@ import math
 
 import keras
 
+from tf_lowrank_dp.gradient_methods.methods import RECORDED
+
 
 def check_finite(noise_multiplier: float | None, **named: float) -> None:
     """Checks that one clip norm, given by its name, is finite where there is noise.
@@ -38,4 +40,25 @@ def check_inner(inner: keras.optimizers.Optimizer) -> None:
             "Expected gradient_accumulation_steps=None on the inner optimizer. Received: "
             f"{inner.gradient_accumulation_steps}. It would pay for noise once per microbatch. "
             "Use tfdp.make_private(model, microbatch_size=...) to bound memory instead."
+        )
+
+
+def check_centering(
+    centering: bool, inner: keras.optimizers.Optimizer, gradient_method: str
+) -> None:
+    """Checks what centred gradients need: recorded inputs, and biases that are as they are read.
+
+    Raises:
+        ValueError: something of it is missing.
+    """
+    if centering and gradient_method not in RECORDED:
+        raise ValueError(
+            f"Expected a gradient_method of {RECORDED} with centering=True. Received: "
+            f"{gradient_method!r}, which does not record the inputs of layers. Leave it out."
+        )
+    if centering and inner.use_ema:
+        raise ValueError(
+            "Expected an inner optimizer without use_ema with centering=True. Received: one with "
+            "it, which would average biases before they follow their kernels. Leave one of them "
+            "out."
         )
