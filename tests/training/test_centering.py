@@ -1,5 +1,7 @@
 """`centering=True` through `fit`: as training in centred coordinates; saved, resumed, counted."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.release.centred import CentredSpace
+from tf_lowrank_dp.training.run import start_run
 
 ROWS = 24
 INNER = {
@@ -130,6 +133,19 @@ def test_without_clip_and_noise_it_trains_as_the_plain_optimizer_in_centred_coor
         np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4, err_msg=found.path)
     for found, mu in zip(centres(model).values(), oracle.mu, strict=True):
         np.testing.assert_allclose(found[:, 0], mu, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("clipping", ["flat", "per_layer"])
+def test_gradients_and_means_together_are_one_gaussian_of_the_multiplier(clipping):
+    """2 % more noise on the gradients; the largest shift in units of the noise is `1 / z`."""
+    model = compiled(tfdp.DPSGDOptimizer("sgd", centering=True, clipping=clipping, **NOISY))
+    mechanism = start_run(model, Sampling.poisson(8, ROWS), steps=1).engine.mechanism
+    *gradients, means = zip(mechanism.block_clips, mechanism.deviations, strict=True)
+    assert math.hypot(*(clip for clip, _ in gradients)) == pytest.approx(NOISY["l2_norm_clip"])
+    shift = math.hypot(*(clip / deviation for clip, deviation in [*gradients, means]))
+    assert shift == pytest.approx(1 / NOISY["noise_multiplier"], rel=1e-9)
+    more = math.hypot(*(clip / deviation for clip, deviation in gradients)) * 1.0206
+    assert more == pytest.approx(1 / NOISY["noise_multiplier"], rel=1e-3)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
