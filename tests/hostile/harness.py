@@ -11,7 +11,7 @@ from tests.hostile.models import MODELS, TOKENS
 from tests.hostile.records import RECORDS
 from tests.release.engines import carriers_of
 from tf_lowrank_dp.accounting import Sampling
-from tf_lowrank_dp.algorithms.centring import CENTRES
+from tf_lowrank_dp.optimizers.releases import CENTRES
 from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.tracing import secret_stream
 from tf_lowrank_dp.training.run import start_run
