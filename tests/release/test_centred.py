@@ -16,6 +16,7 @@ from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.release.centred import CentredSpace
 from tf_lowrank_dp.release.identity import IdentitySpace
+from tf_lowrank_dp.release.noise_energy import NoiseEnergy
 
 CENTRED = {
     "dense": 1,
@@ -187,3 +188,21 @@ def test_what_is_released_is_the_gradient_in_centred_coordinates(case, method):
         assert np.all(bounds >= squares * (1 - 1e-5) - 1e-10 * scale**2)
         total = gradient.weighted_sum(tf.constant(weights))
         assert oracle.relative_error(total, np.tensordot(weights, exact, 1), scale) < 2e-5
+
+
+def test_the_energy_of_its_noise_is_that_of_lifted_draws_without_the_means():
+    [case] = [case for case in CASES if case.name == "conv2d"]
+    parameters = describe_parameters(build_model(case))
+    space = space_for(parameters, centres_for(parameters))
+    variances = [[np.full(shape, 2.0) for shape in block] for block in space.shapes]
+
+    def normal(shapes):
+        return [tf.random.stateless_normal(shape, [len(shapes), next(seeds)]) for shape in shapes]
+
+    seeds = iter(range(10_000))
+    closed = space.noise_energy(variances, normal)
+    tried = [NoiseEnergy.tried(space, variances, space.refresh(), normal) for _ in range(60)]
+    assert closed.released == tried[0].released and closed.raw == pytest.approx(tried[0].raw)
+    assert not closed.is_estimate
+    mean = np.mean([energies.lifted for energies in tried], axis=0)
+    np.testing.assert_allclose(closed.lifted, mean, rtol=0.35)

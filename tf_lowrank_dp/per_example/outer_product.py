@@ -149,9 +149,13 @@ class OuterProduct(PerExampleGradient):
         if self._x.shape[1] == 1:
             return tf.transpose(self._x, [0, 2, 1])
         # Only where there is a gradient: what is padding has none.
-        counted = tf.reduce_any(self._d != 0.0, axis=-1, keepdims=True)
+        if self.uses_gram:  # which TensorFlow computes for the norms anyway
+            squares = tf.linalg.diag_part(tf.matmul(self._d, self._d, transpose_b=True))
+        else:
+            squares = tf.reduce_sum(tf.square(self._d), axis=-1)
+        counted = squares > 0.0
         counted |= tf.logical_not(tf.reduce_any(counted, axis=1, keepdims=True))
-        weights = tf.cast(counted, tf.float32)
+        weights = tf.cast(counted, tf.float32)[..., None]
         total = tf.matmul(self._x, weights, transpose_a=True)
         return total / tf.reduce_sum(weights, axis=1, keepdims=True)
 
