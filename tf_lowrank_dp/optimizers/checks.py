@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp.gradient_methods.methods import RECORDED
 
 _MOST_SCALE = 1e6
 NOT_PRIVATE = (
@@ -34,11 +35,14 @@ def check_finite(noise_multiplier: float | None, **named: float) -> None:
         )
 
 
-def check_inner(inner: keras.optimizers.Optimizer) -> None:
+def check_inner(
+    inner: keras.optimizers.Optimizer, centering: bool = False, gradient_method: str = "auto"
+) -> None:
     """Checks an inner optimizer, which would spoil the guarantee with what Keras does to gradients.
 
     Raises:
-        ValueError: it scales the loss or accumulates gradients.
+        ValueError: it scales the loss or accumulates gradients; or, with centering, averages weights, or
+            goes with a gradient method that does not record the inputs of layers.
     """
     if isinstance(inner, keras.optimizers.LossScaleOptimizer) or inner.loss_scale_factor:
         raise ValueError(
@@ -50,6 +54,17 @@ def check_inner(inner: keras.optimizers.Optimizer) -> None:
             "Expected gradient_accumulation_steps=None on the inner optimizer. Received: "
             f"{inner.gradient_accumulation_steps}. It would pay for noise once per microbatch. "
             "Use tfdp.make_private(model, microbatch_size=...) to bound memory instead."
+        )
+    if centering and gradient_method not in RECORDED:
+        raise ValueError(
+            f"Expected a gradient_method of {RECORDED} with centering=True. Received: "
+            f"{gradient_method!r}, which does not record the inputs of layers. Leave it out."
+        )
+    if centering and inner.use_ema:
+        raise ValueError(
+            "Expected an inner optimizer without use_ema with centering=True. Received: one with "
+            "it, which would average biases before they follow their kernels. Leave one of them "
+            "out."
         )
 
 

@@ -84,13 +84,15 @@ def start_run(
     )
     space = optimizer.release_space(context)
     num_blocks = len(space.shapes)
-    clips = optimizer.block_clips(num_blocks)
-    mechanism = GaussianMechanism(optimizer.l2_norm_clip, noise_multiplier, num_blocks, clips)
+    blocks = optimizer.release_blocks(num_blocks)
+    mechanism = GaussianMechanism(
+        blocks.l2_norm_clip, noise_multiplier, num_blocks, blocks.clips, blocks.shares
+    )
     entry = LedgerEntry(
         sampling=sampling,
         noise_multiplier=mechanism.event.noise_multiplier,
         steps=0,
-        mechanism=optimizer.algorithm.name,
+        mechanism="centred " * optimizer.centering + optimizer.algorithm.name,
         l2_norm_clip=mechanism.l2_norm_clip,
         seeded=seeded or optimizer.seed is not None,
     )
