@@ -94,6 +94,12 @@ class _Reweighted(PerExampleGradient):
     def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return self._image(lambda gradient: gradient.masked(mask))
 
+    def centred(self, centre: tf.Tensor) -> PerExampleGradient:
+        return self._image(lambda gradient: gradient.centred(centre))
+
+    def mean_inputs(self) -> tf.Tensor:
+        return self._first.mean_inputs()
+
     def _image(self, image: Callable) -> _Reweighted:
         return _Reweighted(image(self._first), lambda weights: image(self._second(weights)))
 

@@ -18,7 +18,7 @@ from tf_lowrank_dp.per_example.activations import (
 )
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
-from tf_lowrank_dp.per_example.parameter import MatrixView
+from tf_lowrank_dp.per_example.parameter import AddedBias, MatrixView
 
 
 @register_capture(keras.layers.Dense)
@@ -34,6 +34,14 @@ class Dense(QuantizedCapture, keras.layers.Dense):
         if layer.lora_enabled:
             matrices = [layer.lora_kernel_a, layer.lora_kernel_b]
         return [(matrix, MatrixView.of(tuple(matrix.shape))) for matrix in matrices]
+
+    @classmethod
+    def added_biases(cls, layer: keras.layers.Layer) -> list[tuple[keras.Variable, AddedBias]]:
+        """The bias is added to the product of the kernel, or of an adapter's second factor."""
+        if layer.quantization_mode or layer.lora_enabled:
+            factors = [layer.lora_kernel_b] if layer.lora_enabled else []
+            return [(factor, AddedBias(layer.bias)) for factor in factors]
+        return [(kernel_of(layer), AddedBias(layer.bias))]
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         recorder = current_recorder()

@@ -47,6 +47,10 @@ def fallback_class(layer_class: type) -> type:
         def quantized_call(self, *args: Any, **kwargs: Any) -> Nested:
             return _recorded(self, super().quantized_call, args, kwargs)
 
+        @classmethod
+        def added_biases(cls, layer: keras.layers.Layer) -> list:
+            return []  # no inputs are recorded
+
     Fallback.__name__ = Fallback.__qualname__ = layer_class.__name__
     return Fallback
 
