@@ -108,7 +108,6 @@ def fit(
         sampling_rate=sampling_rate,
         num_examples=num_examples,
         seed=optimizer.seed,
-        pad_to_multiple=_granule(batch_size or 32, model.jit_compile),
     )
     build_model(model, data.element_spec["x"])
     validate_model(model, data.element_spec["x"])
@@ -188,12 +187,6 @@ class _StepGuard(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         allow_execution(self.model)
-
-
-def _granule(batch_size: int, jit_compile: bool) -> int:
-    """Batches are padded to multiples of this: XLA compiles for each size, so it gets fewer."""
-    root = math.isqrt(max(batch_size - 1, 0)) + 1
-    return 2 * root if jit_compile else root
 
 
 def _steps_taken(model: keras.Model, data: TrainingData) -> int:

@@ -23,6 +23,7 @@ from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.sampling.padding import part_rows
 from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
@@ -104,6 +105,7 @@ def start_run(
         expected_batch_size=float(sampling.batch_size),
         gradient_method=optimizer.gradient_method,
         microbatch_size=state.microbatch_size,
+        part_rows=part_rows(sampling, state.microbatch_size),
         steps=counter,
     )
     loss = CompiledLoss(model, float(sampling.batch_size)) if with_loss else None
