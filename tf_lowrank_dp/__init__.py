@@ -32,7 +32,7 @@ from tf_lowrank_dp.optimizers import (
     RGPOptimizer,
     SparseDPSGDOptimizer,
 )
-from tf_lowrank_dp.sampling import PoissonSampler
+from tf_lowrank_dp.sampling import PoissonSampler, Records
 from tf_lowrank_dp.training import (
     PrivacyBudget,
     PrivateTrainer,
@@ -56,6 +56,7 @@ __all__ = [
     "PrivacyBudgetExceededError",
     "PrivateTrainer",
     "RGPOptimizer",
+    "Records",
     "SparseDPSGDOptimizer",
     "UnsupportedModelError",
     "algorithms",

@@ -13,6 +13,7 @@ from tf_lowrank_dp.sampling.batch import (
 from tf_lowrank_dp.sampling.declared import declared_dataset
 from tf_lowrank_dp.sampling.padding import pad_rows, padded_size
 from tf_lowrank_dp.sampling.poisson import PoissonSampler
+from tf_lowrank_dp.sampling.records import Records
 from tf_lowrank_dp.sampling.rows import count_rows, to_rows
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "X",
     "Y",
     "PoissonSampler",
+    "Records",
     "count_rows",
     "declared_dataset",
     "is_batch",

@@ -65,7 +65,7 @@ def training_data(
             )
         sampler = x
     elif _is_batched(x):
-        _refuse_beside_batches("data that come in batches", y, sample_weight, class_weight)
+        _refuse_beside_batches("data that come in batches", y, sample_weight)
         dataset, declared = declared_dataset(
             x,
             sampling=sampling,
@@ -73,6 +73,7 @@ def training_data(
             num_examples=num_examples,
             sampling_rate=sampling_rate,
             steps_per_epoch=steps_per_epoch,
+            class_weight=class_weight,
         )
         length = int(dataset.cardinality())
         if length < 0 and steps_per_epoch is None:
@@ -115,7 +116,7 @@ def _is_batched(x: Nested) -> bool:
 
 
 def _refuse_beside_batches(
-    what: str, y: Nested, sample_weight: Nested, class_weight: dict[int, float] | None
+    what: str, y: Nested, sample_weight: Nested, class_weight: dict[int, float] | None = None
 ) -> None:
     given = {"y": y, "sample_weight": sample_weight, "class_weight": class_weight}
     received = [name for name, value in given.items() if value is not None]

@@ -54,7 +54,7 @@ def mixing_normalizations(
     ]
     mixing: list[keras.layers.BatchNormalization] = []
     if layers:
-        with _calls_seen(layers, lambda layer, training: training and mixing.append(layer)):
+        with _training_calls(layers, mixing.append):
             _trace(model, x_spec)
     return [layer for layer in layers if any(layer is other for other in mixing)]
 
@@ -67,15 +67,16 @@ def _trace(model: keras.Model, x_spec: Nested) -> None:
 
 
 @contextlib.contextmanager
-def _calls_seen(layers: Sequence[keras.layers.Layer], see: Callable) -> Iterator[None]:
-    """Context in which `see(layer, training)` is told of each call of some layers."""
+def _training_calls(layers: Sequence[keras.layers.Layer], see: Callable) -> Iterator[None]:
+    """Context in which `see(layer)` is told of each call of some layers in training mode."""
 
     def watched(layer: keras.layers.Layer) -> Callable:
         call = layer.call
 
         @functools.wraps(call)
         def seen(*args: Nested, training: bool | None = None, **kwargs: Nested) -> Nested:
-            see(layer, training)
+            if training:
+                see(layer)
             return call(*args, training=training, **kwargs)
 
         return seen
