@@ -110,6 +110,7 @@ def fit(
         seed=optimizer.seed,
     )
     build_model(model, data.element_spec["x"])
+    data = data.completed(model)
     validate_model(model, data.element_spec["x"])
     _warn_about_delta(optimizer.delta, data.sampling.num_examples)
     steps = max(0, epochs - initial_epoch) * _steps_taken(model, data)
