@@ -17,7 +17,7 @@ from tf_lowrank_dp.algorithms.context import PublicGradients, ReleaseContext
 from tf_lowrank_dp.algorithms.state import AlgorithmState
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.gradient_methods.methods import METHODS
-from tf_lowrank_dp.optimizers.checks import check_finite, check_inner
+from tf_lowrank_dp.optimizers.checks import check_finite, check_inner, refuse_foreign_arguments
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.public_data import PublicData
 from tf_lowrank_dp.release.scaled import ScaledSpace, scaled_anchors, scales_of
@@ -36,8 +36,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
     registered as Keras serializable, whose arguments are the settings by their names.
 
     Args:
-        optimizer: the inner optimizer: a Keras optimizer, its name or its config.  Its learning
-            rate, momentum, weight decay and EMA act on the private gradient and cost nothing.
+        optimizer: the inner optimizer: a Keras optimizer, its name or its config.  What it does to
+            the private gradient costs nothing.
         algorithm: what is released.
         l2_norm_clip: largest L2 norm of one example's contribution; `inf` (no clipping) only
             with `noise_multiplier=0`.
@@ -55,16 +55,13 @@ class DPOptimizer(keras.optimizers.Optimizer):
         gradient_scale: factors by which gradients are multiplied before they are clipped; the
             private gradient is divided by them.  Keys are parts of variable paths: with
             `{"classifier": 0.1}` this layer counts less in the norm and gets ten times the noise.
-        gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop"; all give the
-            same numbers.
+        gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop".
         accountant: "pld" (tight) or "rdp".
-        seed: integer that makes sampling and noise reproducible, for tests; such a run is not
-            private and its statement says so.
+        seed: makes sampling and noise reproducible, for tests; such a run is not private.
         name: name of the optimizer.
 
     Raises:
-        ValueError: missing, negative, NaN or contradictory privacy arguments, or an inner
-            optimizer that would spoil the guarantee (gradient accumulation, loss scaling).
+        ValueError: contradictory privacy arguments, or an inner optimizer that would spoil them.
 
     Example:
 
@@ -72,6 +69,10 @@ class DPOptimizer(keras.optimizers.Optimizer):
     >>> DPOptimizer("adam", RGP(rank=4), l2_norm_clip=1.0, noise_multiplier=1.1).rank
     4
     """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        refuse_foreign_arguments(kwargs)
+        return super().__new__(cls)
 
     def __init__(
         self,

@@ -29,10 +29,10 @@ def random_batch(
 ) -> Nested:
     """Numbers of a range, and strings of words that the model knows.
 
-    The words of an input, and the integers of one that is looked up, come from the vocabulary of the
-    lookup layer that reads it, as unknown ones would all look the same to it; where that is not
-    known, from those of all lookup layers, or they are digits.  A `TextVectorization` that splits
-    its input gets sentences.  Other integers are indices of the table that reads them or, as
+    The words of an input, and the integers of one that is looked up, come from the vocabulary of
+    the lookup layer that reads it, as unknown ones would all look the same to it; where that is
+    not known, from those of all lookup layers, or they are digits.  A `TextVectorization` that
+    splits its input gets sentences.  Other integers are indices of the table that reads them or, as
     targets, of the model's outputs.
 
     Args:
