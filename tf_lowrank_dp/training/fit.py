@@ -17,6 +17,7 @@ from tf_lowrank_dp.sampling import count_rows, to_rows
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
+from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.run import check_budget, start_run
@@ -94,6 +95,7 @@ def fit(
         )
     optimizer = private_optimizer(model)
     validate_training_step(model)
+    warn_about_adapted_layers(model)
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
     data = training_data(
