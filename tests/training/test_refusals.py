@@ -57,7 +57,6 @@ NEVER_PRIVATE = {
     "spectral": (lambda: with_layer(L.SpectralNormalization(L.Dense(4))), "spectral.*inside"),
     "stateful": (stateful, "rnn.*stateful=False"),
     "stateful in both directions": (lambda: stateful(L.Bidirectional), "stateful=False"),
-    "not built": (lambda: keras.Sequential([L.Dense(2)]), "model.build"),
     "frozen": (frozen, "trainable"),
 }
 

@@ -33,7 +33,7 @@ _EVEN_ALWAYS = {*DRAWS, "Fill", "ZerosLike", "OnesLike", "TensorListReserve", "E
 _COPIES = ("Tile", "BroadcastTo")
 _WRITES: tuple[str, ...] = ("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert")
 _WRITES += ("LookupTableImport", "LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc")
-_WRITES += ("EagerPyFunc", "WriteFile")
+_WRITES += ("EagerPyFunc", "WriteFile", "IteratorGetNext", "QueueDequeue")
 # May bring back to its place what an unknown operation put elsewhere.
 _FETCHES = ("GatherV2", "GatherNd")
 _FIRST_ONLY = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
