@@ -116,24 +116,13 @@ def compiled_metrics(model: keras.Model) -> keras.metrics.Metric | None:
 
 
 @uses_private_names
-def by_output(compiled: keras.metrics.Metric, values: Nested) -> list:
-    """Targets, predictions or weights as a list in the order of the outputs.
-
-    Args:
-        compiled: built `compiled_metrics`.
-        values: nested as the model's outputs.
-    """
-    return compiled._flatten_y(values)
-
-
-@uses_private_names
-def metrics_by_output(compiled: keras.metrics.Metric) -> tuple[list, list]:
-    """The `metrics` and the `weighted_metrics` of each output, None where an output has none.
-
-    Args:
-        compiled: built `compiled_metrics`.
-    """
-    return compiled._flat_metrics, compiled._flat_weighted_metrics
+def loss_of_step(
+    model: keras.Model, x: Nested, y: Nested, y_pred: Nested, sample_weight: Nested
+) -> tf.Tensor:
+    """What the model's `compute_loss` gives a training step, whatever arguments it takes."""
+    return model._compute_loss(
+        x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True
+    )
 
 
 def called_by_fit(arguments: dict) -> bool:

@@ -13,7 +13,7 @@ from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
-from tf_lowrank_dp.release.space import ReleaseSpace, Subspace
+from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 
@@ -63,8 +63,8 @@ class PrivateGradients:
             batch: nested tensors whose first axis is the example.
             presence: float32 `(b,)`, 1 for a sampled example, 0 for padding.
             on_outputs: called with each part of the batch, its presence, losses and other outputs
-                (metrics are updated here).
-            jit_compile: whether XLA compiles everything up to the clipped sums.
+                (metrics are updated here), outside of what XLA compiles.
+            jit_compile: whether XLA compiles each part up to its clipped sums.
 
         Returns:
             `lift((sum_b s_b u_b + noise) / expected_batch_size)`.
@@ -73,12 +73,28 @@ class PrivateGradients:
             batch, presence = tf.nest.map_structure(_with_a_row, (batch, presence))
         subspace = self.space.refresh()
 
+        def part(
+            batch: Nested, presence: tf.Tensor
+        ) -> tuple[list[list[tf.Tensor]], tf.Tensor, Nested]:
+            with random_numbers_from(self.masks):
+                backward = METHODS[self.gradient_method](self.model, forward, batch)
+                blocks = self.space.project(backward.gradients, subspace)
+                sums = self.mechanism.clipped_sums(blocks, presence)
+            return sums, backward.losses, backward.outputs
+
+        compiled = tf.function(part, jit_compile=True, autograph=False) if jit_compile else part
+
+        def observed_part(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
+            sums, losses, outputs = compiled(batch, presence)
+            on_outputs(batch, presence, losses, outputs)
+            return sums
+
         def clipped_sums(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
-            return self._clipped_sums(forward, batch, presence, subspace, on_outputs)
+            return self._clipped_sums(observed_part, batch, presence)
 
         # Always traced: only in a graph can the random numbers of a model be replaced.
-        if jit_compile or tf.executing_eagerly():
-            clipped_sums = tf.function(clipped_sums, jit_compile=jit_compile, autograph=False)
+        if tf.executing_eagerly():
+            clipped_sums = tf.function(clipped_sums, autograph=False)
         sums = clipped_sums(batch, presence)
         with tf.control_dependencies([self.steps.assign_add(1)]):
             released = self.mechanism.release(sums, self.noise)
@@ -87,15 +103,14 @@ class PrivateGradients:
 
     def _clipped_sums(
         self,
-        forward: Forward,
+        clipped_sums: Callable[..., list[list[tf.Tensor]]],
         batch: Nested,
         presence: tf.Tensor,
-        subspace: Subspace,
-        on_outputs: Callable[..., None],
     ) -> list[list[tf.Tensor]]:
+        """Adds up the clipped sums of parts of a batch; of the whole where it is small enough."""
         rows = presence.shape[0]
         if self.microbatch_size is None or (rows is not None and rows <= self.microbatch_size):
-            return self._part(forward, batch, presence, subspace, on_outputs)
+            return clipped_sums(batch, presence)
         rows = tf.shape(presence)[0] if rows is None else rows
         count, size = equal_parts(rows, self.microbatch_size)
         parts = tf.nest.map_structure(lambda t: _split(t, count, size), (batch, presence))
@@ -105,7 +120,7 @@ class PrivateGradients:
             index: int, totals: list[list[tf.Tensor]]
         ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
             part, present = tf.nest.map_structure(lambda t: t[index], parts)
-            sums = self._part(forward, part, present, subspace, on_outputs)
+            sums = clipped_sums(part, present)
             return index + 1, tf.nest.map_structure(tf.add, totals, sums)
 
         zeros = [[tf.zeros(shape) for shape in block] for block in shapes]
@@ -113,21 +128,6 @@ class PrivateGradients:
             lambda index, _: index < count, add_part, (0, zeros), parallel_iterations=1
         )
         return totals
-
-    def _part(
-        self,
-        forward: Forward,
-        batch: Nested,
-        presence: tf.Tensor,
-        subspace: Subspace,
-        on_outputs: Callable[..., None],
-    ) -> list[list[tf.Tensor]]:
-        with random_numbers_from(self.masks):
-            backward = METHODS[self.gradient_method](self.model, forward, batch)
-            blocks = self.space.project(backward.gradients, subspace)
-            sums = self.mechanism.clipped_sums(blocks, presence)
-        on_outputs(batch, presence, backward.losses, backward.outputs)
-        return sums
 
 
 def equal_parts(rows: int | tf.Tensor, most: int) -> tuple[int | tf.Tensor, int | tf.Tensor]:

@@ -268,9 +268,10 @@ class DPOptimizer(keras.optimizers.Optimizer):
         state = {name: store[name] for name in store.keys() if name != _LEDGER_KEY}
         self.algorithm_state.load(state)
 
-    def get_config(self) -> dict:
+    @property
+    def privacy_settings(self) -> dict:
+        """All arguments by name, but the inner optimizer: not every one of those has a config."""
         return {
-            "optimizer": keras.optimizers.serialize(self.inner_optimizer),
             "l2_norm_clip": self.l2_norm_clip,
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -283,6 +284,10 @@ class DPOptimizer(keras.optimizers.Optimizer):
             "name": self.name,
             **settings_of(self.algorithm),
         }
+
+    def get_config(self) -> dict:
+        inner = keras.optimizers.serialize(self.inner_optimizer)
+        return {"optimizer": inner, **self.privacy_settings}
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:

@@ -23,7 +23,6 @@ from tf_lowrank_dp._keras.compiled import (
 )
 from tf_lowrank_dp._keras.scopes import mask_of
 from tf_lowrank_dp._types import LossLike, Nested
-from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.per_example.losses_alone import one_by_one, try_alone
 
 _OF_CLASSES = (
@@ -31,6 +30,9 @@ _OF_CLASSES = (
     keras.losses.categorical_generalized_cross_entropy,
 )
 """Losses whose targets are numbers of classes."""
+
+_OF_THE_BATCH = (keras.losses.hinge, keras.losses.squared_hinge)
+"""Losses that decide by all targets of a batch whether 0 means -1."""
 
 
 class PerExampleLoss(keras.losses.Loss):
@@ -62,7 +64,8 @@ class PerExampleLoss(keras.losses.Loss):
         loss = loss_object(self._identifier, y_true, y_pred)
         mask = mask_of(y_pred)
         values, no_class = None, None
-        if type(loss).__call__ is keras.losses.Loss.__call__:
+        own_call = type(loss).__call__ is not keras.losses.Loss.__call__
+        if not own_call and getattr(loss, "fn", None) not in _OF_THE_BATCH:
             values, no_class = _values(loss, y_true, y_pred)
         if values is None or values.shape.rank == 0:
             if not self._tried:
@@ -85,19 +88,12 @@ class PerExampleCompiledLoss:
     """The compiled losses of a model, weighted and added up, for each example.
 
     Args:
-        model: a compiled Keras model.
-
-    Raises:
-        UnsupportedModelError: there is no loss, or one that has no value per example.
+        model: a Keras model that was compiled with a loss.
     """
 
     def __init__(self, model: keras.Model):
         compiled = compiled_loss(model)
-        if compiled is None:
-            raise UnsupportedModelError(
-                "Expected a loss in model.compile(loss=...). Received: none. Private training "
-                "clips the gradient of each example's loss and needs it there."
-            )
+        assert compiled is not None
         losses, _ = losses_and_weights(compiled)
         per_example = keras.tree.map_structure(
             lambda leaf: None if leaf is None else PerExampleLoss(leaf), losses
