@@ -205,10 +205,3 @@ def test_one_value_that_compares_examples_is_refused():
 
     with pytest.raises(tfdp.UnsupportedModelError, match="(?s)Received: 'contrastive'.*compares"):
         PerExampleLoss(contrastive)(tf.constant(VALUES), tf.constant(PROBABILITIES))
-
-
-def test_a_model_without_loss_is_refused():
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile("sgd")
-    with pytest.raises(tfdp.UnsupportedModelError, match="(?s)Expected a loss.*Received: none"):
-        PerExampleCompiledLoss(model)

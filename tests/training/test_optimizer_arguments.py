@@ -105,3 +105,20 @@ def test_copies_of_an_optimizer_keep_the_ledger(private, small_model, data, copi
     other = copied(model)
     tfdp.make_private(other)
     assert tfdp.privacy_spent(other, 1e-3) == pytest.approx(spent)
+
+
+class Warmup(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule as tutorials write it: without a config."""
+
+    def __call__(self, step):
+        return 0.1 / (1.0 + keras.ops.cast(step, "float32"))
+
+
+class Plain(keras.optimizers.SGD):
+    def get_config(self):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("make", [lambda: keras.optimizers.Adam(Warmup()), lambda: Plain(0.1)])
+def test_optimizers_without_a_config_train_as_ordinarily(twins, small_model, data, make):
+    twins(small_model, data(), make, epochs=1)

@@ -120,9 +120,7 @@ def loss_of_step(
     model: keras.Model, x: Nested, y: Nested, y_pred: Nested, sample_weight: Nested
 ) -> tf.Tensor:
     """What the model's `compute_loss` gives a training step, whatever arguments it takes."""
-    return model._compute_loss(
-        x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True
-    )
+    return model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
 
 
 def called_by_fit(arguments: dict) -> bool:

@@ -53,7 +53,7 @@ def separated_activity_regularizers(model: keras.Model) -> Iterator[list[tf.Tens
             layer.activity_regularizer = regularizer
 
 
-def added_losses(model: keras.Model, batch_size: float) -> list[tf.Tensor]:
+def added_losses(model: keras.Model, batch: dict, batch_size: float) -> list[tf.Tensor]:
     """What the layers added in the latest forward pass, each float32 `(b,)`.
 
     A mean over the batch counts as the loss does.  Keras adds up the values of a vector, and adds
@@ -62,6 +62,7 @@ def added_losses(model: keras.Model, batch_size: float) -> list[tf.Tensor]:
 
     Args:
         model: just called on a batch.
+        batch: this batch.
         batch_size: the expected batch size.
 
     Raises:
@@ -74,7 +75,7 @@ def added_losses(model: keras.Model, batch_size: float) -> list[tf.Tensor]:
                 value = tf.cast(value, tf.float32)
                 values = batch_size * tf.reduce_sum(value, list(range(1, value.shape.rank)))
             else:
-                values = _separated(value, batch_size, f"layer '{layer.name}' to add a loss")
+                values = _separated(value, batch, batch_size, f"layer '{layer.name}' to add a loss")
             found.append(values)
     return found
 
@@ -96,11 +97,12 @@ def own_compute_loss(
     loss = loss_of_step(model, batch["x"], batch.get("y"), y_pred, batch.get("sample_weight"))
     if loss.shape.rank != 0:
         return tf.reduce_sum(tf.cast(loss, tf.float32), list(range(1, loss.shape.rank)))
-    return _separated(loss, batch_size, f"compute_loss of '{model.name}' to give a loss")
+    return _separated(loss, batch, batch_size, f"compute_loss of '{model.name}' to give a loss")
 
 
-def _separated(value: tf.Tensor, batch_size: float, what: str) -> tf.Tensor:
-    values = separated(value, batch_size)
+def _separated(value: tf.Tensor, batch: dict, batch_size: float, what: str) -> tf.Tensor:
+    rows = tf.nest.flatten(batch)[0].shape[0]
+    values = separated(value, rows, batch_size)
     if values is None:
         raise UnsupportedModelError(
             f"Expected {what} that is a mean or sum over the batch, or several of them, each "

@@ -58,7 +58,7 @@ class CompiledLoss:
             if self._loss is not None:
                 losses, parts = self._loss(batch.get("y"), y_pred, batch.get("sample_weight"))
                 total = [losses]
-            total += added_losses(model, self._batch_size)
+            total += added_losses(model, batch, self._batch_size)
         if not total:
             raise UnsupportedModelError(
                 f"Expected a loss in model.compile(loss=...), or in add_loss. Received: none of "

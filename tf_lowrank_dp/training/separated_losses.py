@@ -9,7 +9,7 @@ own example alone is checked by the probe, as for any other loss.
 from __future__ import annotations
 
 import dataclasses
-import functools
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -17,15 +17,16 @@ import tensorflow as tf
 from tf_lowrank_dp.tracing.random_ops import origin
 
 
-def separated(loss: tf.Tensor, batch_size: float) -> tf.Tensor | None:
+def separated(loss: tf.Tensor, rows: int | None, batch_size: float) -> tf.Tensor | None:
     """The values `(b,)` whose mean over the batch a scalar is; None where it is not understood.
 
     Args:
         loss: a float scalar in a graph.
+        rows: the number of examples, None where it is not known in the graph.
         batch_size: the expected batch size, by which terms that are sums over the batch are
             multiplied: with batches of that size training minimises the same objective.
     """
-    part = _taken_apart(loss, batch_size)
+    part = _Reader(rows, batch_size).part(loss)
     return None if part is None else part.as_mean(batch_size).values
 
 
@@ -45,72 +46,73 @@ class _Part:
         return _Part(self.values * batch_size, False) if self.is_sum else self
 
 
-def _taken_apart(loss: tf.Tensor, batch_size: float) -> _Part | None:
-    kind, inputs = loss.op.type, list(loss.op.inputs)
-    parts = functools.partial(_parts, batch_size=batch_size)
-    if kind in ("Identity", "Neg", "Cast"):
-        found = parts(inputs)
-        if found is None:
+@dataclasses.dataclass(frozen=True)
+class _Reader:
+    """Reads how a scalar was computed; arguments are those of `separated`."""
+
+    rows: int | None
+    batch_size: float
+
+    def part(self, loss: tf.Tensor) -> _Part | None:
+        """What a scalar is made of; None where it is not understood."""
+        kind, inputs = loss.op.type, list(loss.op.inputs)
+        if kind in ("Identity", "Neg", "Cast"):
+            found = self.part(inputs[0])
+            sign = -1.0 if kind == "Neg" else 1.0
+            return found and _Part(sign * tf.cast(found.values, loss.dtype), found.is_sum)
+        if kind in ("Mean", "Sum") and inputs[0].op.type == "Pack":
+            scalars = list(inputs[0].op.inputs)
+            return self._sum(
+                scalars, [1.0 / len(scalars) if kind == "Mean" else 1.0] * len(scalars)
+            )
+        if kind in ("Mean", "Sum"):
+            return self._reduced(inputs[0], kind == "Sum")
+        if kind in ("AddV2", "Add", "AddN", "Sub"):
+            signs = [1.0, -1.0] if kind == "Sub" else [1.0] * len(inputs)
+            return self._sum(inputs, signs)
+        if kind in ("Mul", "RealDiv", "DivNoNan"):
+            return self._scaled(loss)
+        return None
+
+    def _sum(self, scalars: Sequence[tf.Tensor], factors: Sequence[float]) -> _Part | None:
+        """Of scalars times factors; constants change no gradient and are left out."""
+        found = [
+            (self.part(scalar), factor)
+            for scalar, factor in zip(scalars, factors, strict=True)
+            if _public(scalar) is None
+        ]
+        parts = [part for part, _ in found if part is not None]
+        if len(parts) < len(found) or not parts:
             return None
-        values = -found[0].values if kind == "Neg" else tf.cast(found[0].values, loss.dtype)
-        return dataclasses.replace(found[0], values=values)
-    if kind in ("Mean", "Sum") and inputs[0].op.type == "Pack":
-        found = parts(inputs[0].op.inputs)
-        count = len(inputs[0].op.inputs) if kind == "Mean" else 1
-        return None if found is None else _added([p.values / count for p in found], found)
-    if kind in ("Mean", "Sum"):
-        return _reduced(inputs[0], kind, batch_size)
-    if kind in ("AddV2", "Add", "AddN", "Sub"):
-        terms = [term for term in inputs if _public(term) is None]
-        found = parts(terms)
-        if not found:
+        if not all(part.is_sum for part in parts):
+            parts = [part.as_mean(self.batch_size) for part in parts]
+        terms = [part.values * factor for part, (_, factor) in zip(parts, found, strict=True)]
+        return _Part(tf.add_n(terms), parts[0].is_sum)
+
+    def _reduced(self, tensor: tf.Tensor, is_sum: bool) -> _Part | None:
+        if tensor.shape.rank == 0:
+            return self.part(tensor)
+        if tensor.shape.rank is None or tensor.shape[0] not in (None, self.rows):
             return None
-        minus = kind == "Sub" and _public(inputs[1]) is None
-        signs = [-1.0 if minus and term is inputs[1] else 1.0 for term in terms]
-        return _added([s * p.values for s, p in zip(signs, found, strict=True)], found)
-    if kind in ("Mul", "RealDiv", "DivNoNan"):
-        return _scaled(loss, batch_size)
-    return None
+        reduce = tf.reduce_sum if is_sum else tf.reduce_mean
+        return _Part(reduce(tensor, list(range(1, tensor.shape.rank))), is_sum)
 
-
-def _parts(scalars: list[tf.Tensor], batch_size: float) -> list[_Part] | None:
-    """The parts of scalars, all sums or all means; None if there is one that has none."""
-    found = [_taken_apart(scalar, batch_size) for scalar in scalars if scalar.shape.rank == 0]
-    known = [part for part in found if part is not None]
-    if len(known) < len(scalars):
-        return None
-    if all(part.is_sum for part in known):
-        return known
-    return [part.as_mean(batch_size) for part in known]
-
-
-def _added(values: list[tf.Tensor], parts: list[_Part]) -> _Part:
-    return _Part(tf.add_n(values), parts[0].is_sum)
-
-
-def _reduced(tensor: tf.Tensor, kind: str, batch_size: float) -> _Part | None:
-    if tensor.shape.rank == 0:
-        return _taken_apart(tensor, batch_size)
-    if tensor.shape.rank is None:
-        return None
-    reduce = tf.reduce_mean if kind == "Mean" else tf.reduce_sum
-    return _Part(reduce(tensor, list(range(1, tensor.shape.rank))), kind == "Sum")
-
-
-def _scaled(loss: tf.Tensor, batch_size: float) -> _Part | None:
-    """A product or quotient with something that is no example's."""
-    first, second = loss.op.inputs
-    if loss.op.type == "Mul" and _public(second) is None:
-        first, second = second, first
-    factor, part = _public(second), _taken_apart(first, batch_size)
-    if factor is None or part is None:
-        return None
-    if loss.op.type == "Mul":
-        return None if factor == "size" else _Part(part.values * second, part.is_sum)
-    if factor == "size" or _is_size(first, second):
-        size = tf.cast(tf.shape(part.values)[0], second.dtype)
-        return _Part(part.values * (size / second), False) if part.is_sum else None
-    return _Part(part.values / second, part.is_sum)
+    def _scaled(self, loss: tf.Tensor) -> _Part | None:
+        """A product or quotient with something that is no example's."""
+        first, second = loss.op.inputs
+        is_product = loss.op.type == "Mul"
+        if is_product and _public(second) is None:
+            first, second = second, first
+        factor = _public(second)
+        part = None if factor is None else self.part(first)
+        if part is None or (factor == "size" and (is_product or not part.is_sum)):
+            return None
+        if is_product:
+            return _Part(part.values * second, part.is_sum)
+        if factor == "size" or _is_size(first, second):
+            rows = tf.cast(tf.shape(part.values)[0], second.dtype)
+            return _Part(part.values * (rows / second), False)
+        return _Part(part.values / second, part.is_sum)
 
 
 def _is_size(total: tf.Tensor, divisor: tf.Tensor) -> bool:
