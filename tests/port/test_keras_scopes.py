@@ -6,12 +6,14 @@ import tensorflow as tf
 
 from tf_lowrank_dp._keras.scopes import (
     attach_mask,
+    attach_masks,
     autocast,
     autocast_dtype,
     created_variables,
     in_stateless_scope,
     is_refused_variable,
     mask_of,
+    masks_of,
 )
 
 
@@ -80,3 +82,13 @@ def test_a_stateless_scope_is_noticed_while_it_is_open():
     with keras.StatelessScope():
         assert in_stateless_scope()
     assert not in_stateless_scope()
+
+
+def test_masks_go_by_position():
+    tensors = {"a": tf.zeros([2, 3]), "b": tf.zeros([2, 3])}
+    attach_mask(tensors["b"], tf.ones([2, 3], tf.bool))
+    masks = masks_of(tensors)
+    assert list(masks) == [1]
+    others = {"a": tf.zeros([2, 3]), "b": tf.zeros([2, 3])}
+    attach_masks(others, masks)
+    assert mask_of(others["a"]) is None and mask_of(others["b"]) is masks[1]

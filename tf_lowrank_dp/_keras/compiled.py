@@ -54,8 +54,9 @@ def loss_object(loss: LossLike, y_true: Nested, y_pred: Nested) -> keras.losses.
 
 def name_of_loss(loss: LossLike) -> str:
     """The name by which Keras reports the loss of an output that has no name."""
-    name = loss if isinstance(loss, str) else getattr(loss, "name", None)
-    return name or getattr(loss, "__name__", "loss")
+    if isinstance(loss, str):
+        return loss
+    return str(getattr(loss, "name", None) or getattr(loss, "__name__", "loss"))
 
 
 @uses_private_names

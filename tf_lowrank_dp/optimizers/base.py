@@ -97,8 +97,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         check_finite(noise_multiplier, l2_norm_clip=l2_norm_clip)
         _validate.one_of(("flat", "per_layer"), clipping=clipping)
         for part, scale in (gradient_scale or {}).items():
-            named: dict[str, Any] = {f"gradient_scale[{part!r}]": scale}
-            _validate.positive(**named)
+            _validate.positive(**{f"gradient_scale[{part!r}]": scale})
         _validate.one_of(tuple(METHODS), gradient_method=gradient_method)
         _validate.one_of(("pld", "rdp"), accountant=accountant)
         if planned_steps is not None:
@@ -172,8 +171,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
     @property
     def calibrated_noise_multiplier(self) -> float | None:
         """The noise multiplier found for `epsilon` and `delta`; None until training has started."""
-        state = self.algorithm_state
-        return float(state[_SIGMA_KEY].numpy()) if _SIGMA_KEY in state else None
+        kept = self.algorithm_state
+        return float(kept[_SIGMA_KEY].numpy()) if _SIGMA_KEY in kept else None
 
     @calibrated_noise_multiplier.setter
     def calibrated_noise_multiplier(self, noise_multiplier: float) -> None:
@@ -265,8 +264,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         except ValueError:
             SPENDING.adopt([self], PrivacyLedger(prior_spend_unknown=True))
             raise
-        state = {name: store[name] for name in store.keys() if name != _LEDGER_KEY}
-        self.algorithm_state.load(state)
+        self.algorithm_state.load({k: store[k] for k in store.keys() if k != _LEDGER_KEY})
 
     @property
     def privacy_settings(self) -> dict:
@@ -291,9 +289,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
-        config = dict(config)
-        inner = config.pop("optimizer")
-        return cls(keras.optimizers.deserialize(inner, custom_objects), **config)
+        inner = keras.optimizers.deserialize(config["optimizer"], custom_objects)
+        return cls(**{**config, "optimizer": inner})
 
 
 _NOT_PRIVATE = (
