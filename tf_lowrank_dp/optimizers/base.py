@@ -97,7 +97,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
         check_finite(noise_multiplier, l2_norm_clip=l2_norm_clip)
         _validate.one_of(("flat", "per_layer"), clipping=clipping)
         for part, scale in (gradient_scale or {}).items():
-            _validate.positive(**{f"gradient_scale[{part!r}]": scale})
+            named: dict[str, Any] = {f"gradient_scale[{part!r}]": scale}
+            _validate.positive(**named)
         _validate.one_of(tuple(METHODS), gradient_method=gradient_method)
         _validate.one_of(("pld", "rdp"), accountant=accountant)
         if planned_steps is not None:
@@ -171,8 +172,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
     @property
     def calibrated_noise_multiplier(self) -> float | None:
         """The noise multiplier found for `epsilon` and `delta`; None until training has started."""
-        kept = self.algorithm_state
-        return float(kept[_SIGMA_KEY].numpy()) if _SIGMA_KEY in kept else None
+        state = self.algorithm_state
+        return float(state[_SIGMA_KEY].numpy()) if _SIGMA_KEY in state else None
 
     @calibrated_noise_multiplier.setter
     def calibrated_noise_multiplier(self, noise_multiplier: float) -> None:
