@@ -15,6 +15,7 @@ DOCUMENTS = [
     "CHANGELOG.md",
     "SECURITY.md",
     "docs/auditing.md",
+    "docs/centering.md",
     "docs/custom_loops.md",
     "docs/decisions.md",
     "docs/design.md",

@@ -24,6 +24,7 @@ RULES = {
     14: "The neighbouring relation and the public number of examples are printed",
     15: "The ledger only grows, and follows the weights",
     16: "Random numbers inside a model are secret and used once",
+    17: "Centres come from earlier releases; shares of the noise add up to one Gaussian",
 }
 
 
@@ -66,7 +67,7 @@ DRAWS = "tracing/test_random_ops.py"
 ENGINE, REFUSALS = "mechanism/test_engine.py", "training/test_refusals.py"
 RUNNING = "training/test_running_fit.py"
 DRAW = "yield self._gather(poisson_draw(generator, self._num_examples, self.sampling_rate))"
-ADD_NOISE = "[tensor + deviation * next(normals) for tensor in block]"
+ADD_NOISE = "[tensor + tf.cast(deviation * next(normals), tensor.dtype) for tensor in block]"
 
 MUTATIONS = [
     mutation(
@@ -87,7 +88,7 @@ MUTATIONS = [
     ),
     mutation(
         16, "the seeds of the layers count the rows drawn", "gradient_methods/recorded.py",
-        "as recorder, seeds_kept():", "as recorder:",
+        "capturing(model), recorder, seeds_kept():", "capturing(model), recorder:",
         f"{DRAWS}::test_no_state_that_is_saved_tells_how_many_rows_were_drawn",
     ),
     mutation(
@@ -117,6 +118,11 @@ MUTATIONS = [
         "return Sampling.shuffle(batch_size, steps_per_pass, num_examples)",
         "return Sampling.poisson(batch_size * steps_per_pass, batch_size)",
         "sampling/test_declared.py::test_shuffle_counts_passes_of_the_datasets_length",
+    ),
+    mutation(
+        1, "a sampling rate of half of what the numbers say is accepted", "accounting/sampling.py",
+        "- self.batch_size) > 0.5", "- self.batch_size) > 1",
+        "accounting/test_sampling.py::test_errors_say_expected_received_and_the_remedy",
     ),
     mutation(
         1, "another run of a model may begin while fit runs", "training/running_fit.py",
@@ -288,7 +294,7 @@ MUTATIONS = [
     ),
     mutation(
         10, "a private optimizer works in an ordinary training step", "optimizers/base.py",
-        "not private.\"\"\"\n        raise NotPrivateError(_NOT_PRIVATE)",
+        "not private.\"\"\"\n        raise NotPrivateError(NOT_PRIVATE)",
         "not private.\"\"\"\n        self.inner_optimizer.apply(grads, trainable_variables)",
         f"{REFUSALS}::test_a_private_optimizer_is_no_use_in_a_custom_standard_step",
     ),
@@ -323,9 +329,15 @@ MUTATIONS = [
     ),
     mutation(
         13, "calibration allows one per cent more", "accounting/calibration.py",
-        "planned(noise_multiplier)) <= epsilon", "planned(noise_multiplier)) <= epsilon * 1.01",
+        "planned(noise_multiplier))", "planned(noise_multiplier)) / 1.01",
         "accounting/test_calibration.py::"
         "test_calibrated_epsilon_is_at_most_the_target_and_within_one_percent_rdp",
+    ),
+    mutation(
+        13, "PrivacyBudget lets steps pass that exceed it", "training/callbacks.py",
+        "left(run, wanted) == wanted", "left(run, wanted) <= wanted",
+        "training/test_callbacks.py::"
+        "test_training_stops_before_the_step_that_would_exceed_the_budget_without_an_error",
     ),
     Mutation(
         13, "GEP is counted as its public code does: two releases, each amplified by sampling",
@@ -361,7 +373,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "a model forgets what was spent on weights that it loads", "optimizers/base.py",
-        "SPENDING.adopt([self], PrivacyLedger.from_json(stored))",
+        "SPENDING.adopt([self], PrivacyLedger.from_json(stored), values)",
         "PrivacyLedger.from_json(stored)",
         "training/test_ledger.py::test_saved_weights_bring_their_ledger",
     ),
@@ -391,9 +403,43 @@ MUTATIONS = [
         "test_a_loaded_model_never_forgets_in_whatever_order_it_is_used",
     ),
     mutation(
+        15, "frozen values of a loaded file are known only once its model is looked at",
+        "spending/owner.py", "            if records:\n", "            if not variables:\n",
+        "training/test_spent_follows_variables.py::"
+        "test_values_that_are_frozen_in_the_file_are_known_before_the_library_has_seen_the_model"
+        "[extracted]",
+    ),
+    mutation(
+        15, "a release by another mechanism counts for half", "accounting/release_entry.py",
+        "yield Mechanism(1.0, float(event.noise_multiplier), count)",
+        "yield Mechanism(1.0, 2.0 * float(event.noise_multiplier), count)",
+        "accounting/test_release_entry.py::test_epsilon_is_that_of_the_union_of_all_events",
+    ),
+    mutation(
         15, "the ledger's file is locked by record locks, which a process loses by closing it",
         "accounting/ledger_file.py", "fcntl.flock(", "fcntl.lockf(",
         "accounting/test_ledger_file.py::"
         "test_a_second_process_is_refused_whatever_the_first_opens_and_closes",
+    ),
+    mutation(
+        17, "gradients are centred by the mean of this step's data, before its release",
+        "release/centred.py", "centred[i] = gradients[i].centred(centre)",
+        "centred[i] = gradients[i].centred(tf.reduce_mean(gradients[i].mean_inputs(), 0))",
+        f"{HOSTILE}[dense dpsgd centred]",
+    ),
+    mutation(
+        17, "the gradients keep the whole share, and the means get one on top",
+        "mechanism/gaussian.py", "adds_up = math.isclose(math.fsum(shares), 1.0, rel_tol=1e-12)",
+        "adds_up = True",
+        "mechanism/test_block_clips.py::test_shares_that_do_not_add_up_to_one_are_refused",
+    ),
+    Mutation(
+        17, "the means are released without a share of their own",
+        (
+            ("mechanism/gaussian.py", "math.isclose(math.fsum(shares), 1.0, rel_tol=", "bool("),
+            ("optimizers/releases.py", "(1.0 - MEANS_SHARE) / of_gradients", "1.0 / of_gradients"),
+        ),
+        ("training/test_centering.py::"
+         "test_gradients_and_means_together_are_one_gaussian_of_the_multiplier",),
     ),
 ]  # fmt: skip

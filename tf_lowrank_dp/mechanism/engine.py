@@ -31,6 +31,8 @@ class PrivateGradients:
         gradient_method: a key of `METHODS`.
         microbatch_size: largest number of examples differentiated at once, in as few and as equal
             parts as that takes; None for all.
+        part_rows: number of rows of each part where XLA compiles, which takes one program for each
+            size; None for as many as a batch has.
         steps: `tf.Variable` int64 that counts the releases.
         masks: gives the model's random layers their numbers, see `tracing/random_ops.py`.
     """
@@ -43,6 +45,7 @@ class PrivateGradients:
     gradient_method: str
     microbatch_size: int | None
     steps: tf.Variable
+    part_rows: int | None = None
     masks: SecretStream = dataclasses.field(default_factory=lambda: SecretStream(purpose="masks"))
 
     def private_gradients(
@@ -90,7 +93,7 @@ class PrivateGradients:
             return sums
 
         def clipped_sums(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
-            return self._clipped_sums(observed_part, batch, presence)
+            return self._clipped_sums(observed_part, batch, presence, jit_compile)
 
         # Always traced: only in a graph can the random numbers of a model be replaced.
         if tf.executing_eagerly():
@@ -102,28 +105,27 @@ class PrivateGradients:
         return self.space.lift(means, subspace)
 
     def _clipped_sums(
-        self,
-        clipped_sums: Callable[..., list[list[tf.Tensor]]],
-        batch: Nested,
-        presence: tf.Tensor,
+        self, part: Callable, batch: Nested, presence: tf.Tensor, compiled: bool
     ) -> list[list[tf.Tensor]]:
-        """Adds up the clipped sums of parts of a batch; of the whole where it is small enough."""
+        """The sum over parts; a part that is compiled has one size, whatever is drawn."""
         rows = presence.shape[0]
-        if self.microbatch_size is None or (rows is not None and rows <= self.microbatch_size):
-            return clipped_sums(batch, presence)
-        rows = tf.shape(presence)[0] if rows is None else rows
-        count, size = equal_parts(rows, self.microbatch_size)
+        most = self.part_rows if compiled and rows is None else self.microbatch_size
+        if most is None or (rows is not None and rows <= most):
+            return part(batch, presence)
+        if rows is None:
+            rows = tf.shape(presence)[0]
+            count, size = (-(-rows // most), most) if compiled else equal_parts(rows, most)
+        else:
+            count, size = equal_parts(rows, most)
         parts = tf.nest.map_structure(lambda t: _split(t, count, size), (batch, presence))
-        shapes = self.space.shapes
 
         def add_part(
             index: int, totals: list[list[tf.Tensor]]
         ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
-            part, present = tf.nest.map_structure(lambda t: t[index], parts)
-            sums = clipped_sums(part, present)
+            sums = part(*tf.nest.map_structure(lambda t: t[index], parts))
             return index + 1, tf.nest.map_structure(tf.add, totals, sums)
 
-        zeros = [[tf.zeros(shape) for shape in block] for block in shapes]
+        zeros = [[tf.zeros(shape) for shape in block] for block in self.space.shapes]
         _, totals = tf.while_loop(
             lambda index, _: index < count, add_part, (0, zeros), parallel_iterations=1
         )

@@ -17,14 +17,16 @@ from tf_lowrank_dp.algorithms.context import PublicGradients, ReleaseContext
 from tf_lowrank_dp.algorithms.state import AlgorithmState
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.gradient_methods.methods import METHODS
-from tf_lowrank_dp.optimizers.checks import check_finite, check_inner
+from tf_lowrank_dp.optimizers.checks import NOT_PRIVATE, check_finite, check_inner, check_scales
+from tf_lowrank_dp.optimizers.releases import ReleaseBlocks, composed_space
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.public_data import PublicData
-from tf_lowrank_dp.release.scaled import ScaledSpace, scaled_anchors, scales_of
+from tf_lowrank_dp.release.scaled import scaled_anchors, scales_of
 from tf_lowrank_dp.release.space import Normal, ReleaseSpace
 from tf_lowrank_dp.spending import SPENDING
 
 _LEDGER_KEY = "privacy_ledger"
+_VALUES_KEY = "private_values"
 _SIGMA_KEY = "calibrated_noise_multiplier"
 
 
@@ -50,11 +52,12 @@ class DPOptimizer(keras.optimizers.Optimizer):
         planned_steps: number of steps that the budget shall last, when training spans several
             calls of `fit`; None for those of the `fit` that starts.
         clipping: "flat" clips the joint norm over all that is released; "per_layer" clips each
-            layer's part at `l2_norm_clip / sqrt(layers)`, so that the root of the sum of squares
-            is `l2_norm_clip` again.
+            layer's part at `l2_norm_clip / sqrt(layers)`: the joint norm is at most the same.
+        centering: whether kernels' gradients are those for centred inputs (`docs/centering.md`).
         gradient_scale: factors by which gradients are multiplied before they are clipped; the
             private gradient is divided by them.  Keys are parts of variable paths: with
             `{"classifier": 0.1}` this layer counts less in the norm and gets ten times the noise.
+            Between 1e-6 and 1e6.
         gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop"; all give the
             same numbers.
         accountant: "pld" (tight) or "rdp".
@@ -84,6 +87,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         noise_multiplier: float | None = None,
         planned_steps: int | None = None,
         clipping: str = "flat",
+        centering: bool = False,
         gradient_scale: Mapping[str, float] | None = None,
         gradient_method: str = "auto",
         accountant: str = "pld",
@@ -96,9 +100,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         _validate.clip_norm(l2_norm_clip=l2_norm_clip)
         check_finite(noise_multiplier, l2_norm_clip=l2_norm_clip)
         _validate.one_of(("flat", "per_layer"), clipping=clipping)
-        for part, scale in (gradient_scale or {}).items():
-            named: dict[str, Any] = {f"gradient_scale[{part!r}]": scale}
-            _validate.positive(**named)
+        check_scales(gradient_scale or {})
         _validate.one_of(tuple(METHODS), gradient_method=gradient_method)
         _validate.one_of(("pld", "rdp"), accountant=accountant)
         if planned_steps is not None:
@@ -109,7 +111,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
                 f"Expected an ordinary Keras optimizer inside. Received: {type(inner).__name__}, "
                 "which is private itself. Pass its inner optimizer."
             )
-        check_inner(inner)
+        check_inner(inner, centering, gradient_method)
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
         self.algorithm = algorithm
@@ -120,6 +122,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         self.noise_multiplier = noise_multiplier
         self.planned_steps = planned_steps
         self.clipping = clipping
+        self.centering = bool(centering)
         self.gradient_scale = dict(gradient_scale or {})
         self.gradient_method = gradient_method
         self.accountant = accountant
@@ -137,8 +140,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         Args:
             parameters: the trainable variables.
             normal: public random numbers.
-            public_gradients: differentiates public examples; their gradients are scaled as the
-                private ones are.
+            public_gradients: differentiates public examples; scaled as private gradients are.
             state: instead of the optimizer's own, for those who only look.
         """
         if public_gradients is not None and self.gradient_scale:
@@ -154,15 +156,12 @@ class DPOptimizer(keras.optimizers.Optimizer):
         )
 
     def release_space(self, context: ReleaseContext) -> ReleaseSpace:
-        """What a training run that starts now releases: the algorithm's space, scaled."""
-        space = self.algorithm.release_space(context)
-        if not self.gradient_scale:
-            return space
-        return ScaledSpace(space, scales_of(context.parameters, self.gradient_scale))
+        """What a training run that starts now releases."""
+        return composed_space(self.algorithm, context, self.gradient_scale, self.centering)
 
-    def block_clips(self, num_blocks: int) -> tuple[float, ...]:
-        """Largest norm of an example's part in each block; squares add up to `l2_norm_clip^2`."""
-        return self.algorithm.block_clips(self.l2_norm_clip, num_blocks)
+    def release_blocks(self, num_blocks: int) -> ReleaseBlocks:
+        """How its blocks are clipped, and how they share the noise."""
+        return ReleaseBlocks.of(self.algorithm, self.l2_norm_clip, num_blocks, self.centering)
 
     @property
     def public_data(self) -> PublicData | None:
@@ -208,11 +207,11 @@ class DPOptimizer(keras.optimizers.Optimizer):
 
     def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> NoReturn:
         """Refuses: gradients that do not come through the mechanism are not private."""
-        raise NotPrivateError(_NOT_PRIVATE)
+        raise NotPrivateError(NOT_PRIVATE)
 
     def scale_loss(self, loss: tf.Tensor) -> NoReturn:
         """Refuses: only ordinary, not private, training steps of Keras call this."""
-        raise NotPrivateError(_NOT_PRIVATE)
+        raise NotPrivateError(NOT_PRIVATE)
 
     def apply_private(self, gradients: Sequence, variables: Sequence) -> None:
         """Applies private gradients with the inner optimizer."""
@@ -245,6 +244,9 @@ class DPOptimizer(keras.optimizers.Optimizer):
     def save_own_variables(self, store: MutableMapping[str, np.ndarray]) -> None:
         """Stores ledger and algorithm's state; Keras stores the inner optimizer beside them."""
         self.algorithm_state.save(store)
+        values = SPENDING.values_to_save(self, without=self.state_variables)
+        if values.size:
+            store[_VALUES_KEY] = values
         store[_LEDGER_KEY] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
 
     def load_own_variables(self, store: Mapping[str, np.ndarray]) -> None:
@@ -261,11 +263,14 @@ class DPOptimizer(keras.optimizers.Optimizer):
             return
         try:
             stored = np.asarray(store[_LEDGER_KEY], np.uint8).tobytes().decode()
-            SPENDING.adopt([self], PrivacyLedger.from_json(stored))
+            values = store[_VALUES_KEY] if _VALUES_KEY in store.keys() else None
+            SPENDING.adopt([self], PrivacyLedger.from_json(stored), values)
         except ValueError:
             SPENDING.adopt([self], PrivacyLedger(prior_spend_unknown=True))
             raise
-        self.algorithm_state.load({k: store[k] for k in store.keys() if k != _LEDGER_KEY})
+        own = (_LEDGER_KEY, _VALUES_KEY)
+        state = {name: store[name] for name in store.keys() if name not in own}
+        self.algorithm_state.load(state)
 
     @property
     def privacy_settings(self) -> dict:
@@ -277,6 +282,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
             "noise_multiplier": self.noise_multiplier,
             "planned_steps": self.planned_steps,
             "clipping": self.clipping,
+            "centering": self.centering,
             "gradient_scale": self.gradient_scale,
             "gradient_method": self.gradient_method,
             "accountant": self.accountant,
@@ -292,11 +298,3 @@ class DPOptimizer(keras.optimizers.Optimizer):
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
         inner = keras.optimizers.deserialize(config["optimizer"], custom_objects)
         return cls(**{**config, "optimizer": inner})
-
-
-_NOT_PRIVATE = (
-    "Expected a private training step. Received: an ordinary one, in which this optimizer would "
-    "update the weights with gradients that are neither clipped nor noised. Call "
-    "tfdp.make_private(model) before model.fit (after loading a model as well), or use "
-    "tfdp.PrivateTrainer in a custom training loop."
-)

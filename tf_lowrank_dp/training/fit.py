@@ -16,6 +16,7 @@ from tf_lowrank_dp.gradient_methods.methods import RECORDED
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
+from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.run import check_budget, start_run
@@ -93,6 +94,7 @@ def fit(
     optimizer = private_optimizer(model)
     validate_model(model)
     validate_training_step(model)
+    warn_about_adapted_layers(model)
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
     data = training_data(
@@ -107,7 +109,6 @@ def fit(
         sampling_rate=sampling_rate,
         num_examples=num_examples,
         seed=optimizer.seed,
-        pad_to_multiple=_granule(batch_size or 32, model.jit_compile),
     )
     _warn_about_delta(optimizer.delta, data.sampling.num_examples)
     steps = max(0, epochs - initial_epoch) * _steps_taken(model, data)
@@ -183,12 +184,6 @@ class _StepGuard(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         allow_execution(self.model)
-
-
-def _granule(batch_size: int, jit_compile: bool) -> int:
-    """Batches are padded to multiples of this: XLA compiles for each size, so it gets fewer."""
-    root = math.isqrt(max(batch_size - 1, 0)) + 1
-    return 2 * root if jit_compile else root
 
 
 def _steps_taken(model: keras.Model, data: TrainingData) -> int:
