@@ -312,7 +312,7 @@ MUTATIONS = [
     ),
     mutation(
         12, "metrics count padding", "training/metrics.py",
-        "metric.update_state(y_t, y_p, presence)", "metric.update_state(y_t, y_p)",
+        "tf.boolean_mask(leaf, present)", "tf.identity(leaf)",
         "training/test_presence.py::test_loss_and_metrics_equal_evaluate_on_the_rows_drawn",
     ),
     mutation(

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp._keras.scopes import (
     attach_mask,
+    attach_masks,
     autocast,
     autocast_dtype,
     call_context,
@@ -14,6 +15,7 @@ from tf_lowrank_dp._keras.scopes import (
     in_stateless_scope,
     is_refused_variable,
     mask_of,
+    masks_of,
     trial_scope,
     values_in_scope,
 )
@@ -84,6 +86,16 @@ def test_a_stateless_scope_is_noticed_while_it_is_open():
     with keras.StatelessScope():
         assert in_stateless_scope()
     assert not in_stateless_scope()
+
+
+def test_masks_go_by_position():
+    tensors = {"a": tf.zeros([2, 3]), "b": tf.zeros([2, 3])}
+    attach_mask(tensors["b"], tf.ones([2, 3], tf.bool))
+    masks = masks_of(tensors)
+    assert list(masks) == [1]
+    others = {"a": tf.zeros([2, 3]), "b": tf.zeros([2, 3])}
+    attach_masks(others, masks)
+    assert mask_of(others["a"]) is None and mask_of(others["b"]) is masks[1]
 
 
 def test_values_in_scope_are_read_and_the_scopes_own_come_back():

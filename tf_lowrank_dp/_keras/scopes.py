@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.missing import uses_private_names
+from tf_lowrank_dp._types import Nested
 
 _REFUSED = "variable while in a stateless scope"
 
@@ -37,6 +38,18 @@ def mask_of(tensor: tf.Tensor) -> tf.Tensor | None:
 def attach_mask(tensor: tf.Tensor, mask: tf.Tensor) -> None:
     """Has the layers that get this tensor use the mask."""
     tensor._keras_mask = mask
+
+
+def masks_of(tensors: Nested) -> dict[int, tf.Tensor]:
+    """The masks of nested tensors, by their position."""
+    masks = [mask_of(tensor) for tensor in tf.nest.flatten(tensors)]
+    return {index: mask for index, mask in enumerate(masks) if mask is not None}
+
+
+def attach_masks(tensors: Nested, masks: dict[int, tf.Tensor]) -> None:
+    """Attaches what `masks_of` gave."""
+    for index, mask in masks.items():
+        attach_mask(tf.nest.flatten(tensors)[index], mask)
 
 
 @uses_private_names

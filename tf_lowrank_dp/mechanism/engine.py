@@ -13,7 +13,7 @@ from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
-from tf_lowrank_dp.release.space import ReleaseSpace, Subspace
+from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 
@@ -68,8 +68,8 @@ class PrivateGradients:
             batch: nested tensors whose first axis is the example.
             presence: float32 `(b,)`, 1 for a sampled example, 0 for padding.
             on_outputs: called with each part of the batch, its presence, losses and other outputs
-                (metrics are updated here).
-            jit_compile: whether XLA compiles everything up to the clipped sums.
+                (metrics are updated here), outside of what XLA compiles.
+            jit_compile: whether XLA compiles each part up to its clipped sums.
 
         Returns:
             `lift((sum_b s_b u_b + noise) / expected_batch_size)`.
@@ -78,14 +78,25 @@ class PrivateGradients:
             batch, presence = tf.nest.map_structure(_with_a_row, (batch, presence))
         subspace = self.space.refresh()
 
-        def part(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
-            return self._part(forward, batch, presence, subspace, on_outputs)
+        def part(
+            batch: Nested, presence: tf.Tensor
+        ) -> tuple[list[list[tf.Tensor]], tf.Tensor, Nested]:
+            batch = self.fill(batch, presence)
+            with random_numbers_from(self.masks):
+                backward = METHODS[self.gradient_method](self.model, forward, batch)
+                blocks = self.space.project(backward.gradients, subspace)
+                sums = self.mechanism.clipped_sums(blocks, presence)
+            return sums, backward.losses, backward.outputs
 
-        if jit_compile:
-            part = tf.function(part, jit_compile=True, autograph=False)
+        compiled = tf.function(part, jit_compile=True, autograph=False) if jit_compile else part
+
+        def observed_part(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
+            sums, losses, outputs = compiled(batch, presence)
+            on_outputs(batch, presence, losses, outputs)
+            return sums
 
         def clipped_sums(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
-            return self._clipped_sums(part, batch, presence, jit_compile)
+            return self._clipped_sums(observed_part, batch, presence, jit_compile)
 
         # Always traced: only in a graph can the random numbers of a model be replaced.
         if tf.executing_eagerly():
@@ -122,22 +133,6 @@ class PrivateGradients:
             lambda index, _: index < count, add_part, (0, zeros), parallel_iterations=1
         )
         return totals
-
-    def _part(
-        self,
-        forward: Forward,
-        batch: Nested,
-        presence: tf.Tensor,
-        subspace: Subspace,
-        on_outputs: Callable[..., None],
-    ) -> list[list[tf.Tensor]]:
-        batch = self.fill(batch, presence)
-        with random_numbers_from(self.masks):
-            backward = METHODS[self.gradient_method](self.model, forward, batch)
-            blocks = self.space.project(backward.gradients, subspace)
-            sums = self.mechanism.clipped_sums(blocks, presence)
-        on_outputs(batch, presence, backward.losses, backward.outputs)
-        return sums
 
 
 def equal_parts(rows: int | tf.Tensor, most: int) -> tuple[int | tf.Tensor, int | tf.Tensor]:

@@ -277,9 +277,10 @@ class DPOptimizer(keras.optimizers.Optimizer):
         state = {name: store[name] for name in store.keys() if name not in own}
         self.algorithm_state.load(state)
 
-    def get_config(self) -> dict:
+    @property
+    def privacy_settings(self) -> dict:
+        """All arguments by name, but the inner optimizer: not every one of those has a config."""
         return {
-            "optimizer": keras.optimizers.serialize(self.inner_optimizer),
             "l2_norm_clip": self.l2_norm_clip,
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -294,8 +295,11 @@ class DPOptimizer(keras.optimizers.Optimizer):
             **settings_of(self.algorithm),
         }
 
+    def get_config(self) -> dict:
+        inner = keras.optimizers.serialize(self.inner_optimizer)
+        return {"optimizer": inner, **self.privacy_settings}
+
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
-        config = dict(config)
-        inner = config.pop("optimizer")
-        return cls(keras.optimizers.deserialize(inner, custom_objects), **config)
+        inner = keras.optimizers.deserialize(config["optimizer"], custom_objects)
+        return cls(**{**config, "optimizer": inner})

@@ -235,8 +235,7 @@ def _noise_multiplier(
 
 def _settings(optimizer: DPOptimizer) -> dict:
     """All arguments of a private optimizer but the inner optimizer, which may change at will."""
-    config = {key: value for key, value in optimizer.get_config().items() if key != "optimizer"}
-    return {**config, "algorithm": optimizer.algorithm}
+    return {**optimizer.privacy_settings, "algorithm": optimizer.algorithm}
 
 
 def _public_randomness(seed: int | None) -> NoiseGenerator:

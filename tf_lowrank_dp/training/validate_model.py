@@ -55,15 +55,15 @@ def validate_training_step(model: keras.Model) -> None:
     """Checks that `fit` trains what Keras would: custom loops need no such thing.
 
     Raises:
-        UnsupportedModelError: names the method that the model overrides.
+        UnsupportedModelError: the model overrides `train_step`.
     """
-    for method in ("train_step", "compute_loss"):
-        if getattr(type(model), method) is not getattr(keras.Model, method):
-            raise UnsupportedModelError(
-                f"Expected Keras' own {method}. Received: {type(model).__name__} overrides it, so "
-                "its loss has no known value per example. Train it in a custom loop with "
-                "tfdp.PrivateTrainer."
-            )
+    if type(model).train_step is not keras.Model.train_step:
+        raise UnsupportedModelError(
+            f"Expected Keras' own train_step. Received: {type(model).__name__} overrides it, so "
+            "its loss has no known value per example. Override compute_loss instead, which fit "
+            "calls with the model's outputs, or train it in a custom loop with "
+            "tfdp.PrivateTrainer."
+        )
 
 
 def _validate_normalizations(model: keras.Model, x_spec: Nested) -> None:
