@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 
@@ -51,6 +52,7 @@ class PrivateGradients:
         batch: Nested,
         presence: tf.Tensor,
         on_outputs: Callable[..., None] = lambda *_: None,
+        watched: Callable[[Nested], contextlib.AbstractContextManager] = contextlib.nullcontext,
         jit_compile: bool = False,
     ) -> list[tf.Tensor]:
         """Private gradients of the mean loss, one tensor for each trainable variable.
@@ -64,6 +66,8 @@ class PrivateGradients:
             presence: float32 `(b,)`, 1 for a sampled example, 0 for padding.
             on_outputs: called with each part of the batch, its presence, losses and other outputs
                 (metrics are updated here).
+            watched: takes (part of) `batch` and gives a context in which its forward and backward
+                pass is traced, each time that this happens.
             jit_compile: whether XLA compiles everything up to the clipped sums.
 
         Returns:
@@ -74,11 +78,20 @@ class PrivateGradients:
         subspace = self.space.refresh()
 
         def clipped_sums(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
-            return self._clipped_sums(forward, batch, presence, subspace, on_outputs)
+            def part(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
+                return self._part(forward, batch, presence, subspace, on_outputs, watched)
 
-        # Always traced: only in a graph can the random numbers of a model be replaced.
-        if jit_compile or tf.executing_eagerly():
-            clipped_sums = tf.function(clipped_sums, jit_compile=jit_compile, autograph=False)
+            return self._clipped_sums(part, batch, presence)
+
+        # Always traced: only in a graph can the random numbers of a model be replaced.  Whatever
+        # the number of examples that were drawn, the graph is one.
+        signature = None
+        if tf.executing_eagerly():
+            signature = tf.nest.map_structure(_of_any_size, [batch, presence])
+        if signature or jit_compile:
+            clipped_sums = tf.function(
+                clipped_sums, input_signature=signature, jit_compile=jit_compile, autograph=False
+            )
         sums = clipped_sums(batch, presence)
         with tf.control_dependencies([self.steps.assign_add(1)]):
             released = self.mechanism.release(sums, self.noise)
@@ -86,16 +99,11 @@ class PrivateGradients:
         return self.space.lift(means, subspace)
 
     def _clipped_sums(
-        self,
-        forward: Forward,
-        batch: Nested,
-        presence: tf.Tensor,
-        subspace: Subspace,
-        on_outputs: Callable[..., None],
+        self, one_part: Callable, batch: Nested, presence: tf.Tensor
     ) -> list[list[tf.Tensor]]:
         rows = presence.shape[0]
         if self.microbatch_size is None or (rows is not None and rows <= self.microbatch_size):
-            return self._part(forward, batch, presence, subspace, on_outputs)
+            return one_part(batch, presence)
         rows = tf.shape(presence)[0] if rows is None else rows
         count, size = equal_parts(rows, self.microbatch_size)
         parts = tf.nest.map_structure(lambda t: _split(t, count, size), (batch, presence))
@@ -105,7 +113,7 @@ class PrivateGradients:
             index: int, totals: list[list[tf.Tensor]]
         ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
             part, present = tf.nest.map_structure(lambda t: t[index], parts)
-            sums = self._part(forward, part, present, subspace, on_outputs)
+            sums = one_part(part, present)
             return index + 1, tf.nest.map_structure(tf.add, totals, sums)
 
         zeros = [[tf.zeros(shape) for shape in block] for block in shapes]
@@ -121,9 +129,11 @@ class PrivateGradients:
         presence: tf.Tensor,
         subspace: Subspace,
         on_outputs: Callable[..., None],
+        watched: Callable[[Nested], contextlib.AbstractContextManager],
     ) -> list[list[tf.Tensor]]:
         with random_numbers_from(self.masks):
-            backward = METHODS[self.gradient_method](self.model, forward, batch)
+            with watched(batch):
+                backward = METHODS[self.gradient_method](self.model, forward, batch)
             blocks = self.space.project(backward.gradients, subspace)
             sums = self.mechanism.clipped_sums(blocks, presence)
         on_outputs(batch, presence, backward.losses, backward.outputs)
@@ -146,6 +156,10 @@ def equal_parts(rows: int | tf.Tensor, most: int) -> tuple[int | tf.Tensor, int 
     """
     count = -(-rows // most)
     return count, -(-rows // count)
+
+
+def _of_any_size(tensor: tf.Tensor) -> tf.TensorSpec:
+    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 
 def _with_a_row(tensor: tf.Tensor) -> tf.Tensor:

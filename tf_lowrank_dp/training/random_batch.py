@@ -58,9 +58,7 @@ def random_batch(
     return keras.tree.pack_sequence_as(element_spec, values)
 
 
-def random_weights(
-    present: Sequence[tf.Tensor], generator: np.random.Generator
-) -> list[tf.Tensor]:
+def random_weights(present: Sequence[tf.Tensor], generator: np.random.Generator) -> list[tf.Tensor]:
     """Weights in place of those at hand, of a similar size: none is zero, and none is alike.
 
     Args:

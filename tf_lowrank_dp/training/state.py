@@ -13,6 +13,7 @@ from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.spending import SPENDING, Record, merged
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
+from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 
 _ATTRIBUTE = "_privacy_state"
 
@@ -30,6 +31,7 @@ class Run:
         entry: the run's line in the ledger, without its steps.
         record: the same with its steps, as variables keep it.
         loss: per-example losses of the model, or None in a custom loop.
+        judged: the graphs of `fit` that were looked at; None in a custom loop.
         allowed_steps: number of releases the budget was calibrated for; None without a budget.
         other_steps: releases of other runs that `allowed_steps` takes into account.
         others: other records that the model depends on.
@@ -47,6 +49,7 @@ class Run:
     loss: CompiledLoss | None
     allowed_steps: int | None
     other_steps: int
+    judged: JudgedGraphs | None = None
     others: frozenset[Record] = frozenset()
     version: int = -1
     noted_steps: int = 0

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
-from tf_lowrank_dp.gradient_methods.methods import RECORDED
 from tf_lowrank_dp.sampling import PoissonSampler
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.distribution import refuse_distribution
-from tf_lowrank_dp.training.probe import probe
+from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.run import check_budget, start_run
 from tf_lowrank_dp.training.state import look, state_of
@@ -76,11 +74,9 @@ class PrivateTrainer:
         if public is not None:
             warn_about_overlap(public.features, sampler)
         self._model = model
-        self._probed: Callable | None = None
-        self._graph: tuple[Callable, Callable] | None = None
-        self._run = start_run(
-            model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False), with_loss=False
-        )
+        self._judge: tuple[Callable, JudgedGraphs] | None = None
+        self._graph: tuple[Callable, tf.types.experimental.PolymorphicFunction] | None = None
+        self._run = start_run(model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False))
 
     @tf.autograph.experimental.do_not_convert
     def gradients(self, forward: Callable, batch: dict) -> list[tf.Tensor]:
@@ -105,21 +101,24 @@ class PrivateTrainer:
             self.check_budget()
         batch = tf.nest.map_structure(tf.convert_to_tensor, dict(batch))
         presence = batch.pop("presence")
-        self._probe(forward, batch)
+        watched = self._judged(forward, batch).watched
         if not tf.executing_eagerly():
-            return self._run.engine.private_gradients(forward, batch, presence)
-        gradients = self._traced(forward)(batch, presence)
+            return self._run.engine.private_gradients(forward, batch, presence, watched=watched)
+        specs = tf.nest.map_structure(_spec_of, (batch, presence))
+        gradients = self._traced(forward, watched).get_concrete_function(*specs)(batch, presence)
         SPENDING.released(self._model.weights)
         return gradients
 
-    def _traced(self, forward: Callable) -> Callable:
+    def _traced(
+        self, forward: Callable, watched: Callable
+    ) -> tf.types.experimental.PolymorphicFunction:
         """The release as a graph, traced anew for another `forward`."""
         if self._graph is None or not _is_same(self._graph[0], forward):
             engine = self._run.engine
 
             @tf.function(autograph=False, reduce_retracing=True)
             def release(batch: Nested, presence: tf.Tensor) -> list[tf.Tensor]:
-                return engine.private_gradients(forward, batch, presence)
+                return engine.private_gradients(forward, batch, presence, watched=watched)
 
             self._graph = forward, release
         return self._graph[1]
@@ -141,15 +140,13 @@ class PrivateTrainer:
         self._check_present()
         check_budget(self._model, steps)
 
-    def _probe(self, forward: Callable, batch: dict) -> None:
+    def _judged(self, forward: Callable, batch: Nested) -> JudgedGraphs:
         """Tries each `forward` on random data before its first release, as `fit` does."""
-        if self._probed is not None and _is_same(self._probed, forward):
-            return
-        spec = tf.nest.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), batch)
-        recorded = private_optimizer(self._model).gradient_method in RECORDED
-        with ThreadPoolExecutor(1) as eager:  # where no graph is traced and no tape is paused
-            eager.submit(probe, self._model, forward, spec, recorded).result()
-        self._probed = forward
+        if self._judge is None or not _is_same(self._judge[0], forward):
+            judge = JudgedGraphs(self._model, forward, self._run.engine.gradient_method)
+            judge.judge_apart(tf.nest.map_structure(_spec_of, batch))
+            self._judge = forward, judge
+        return self._judge[1]
 
     def _check_present(self) -> None:
         run = self._run
@@ -164,6 +161,11 @@ class PrivateTrainer:
                 f"'{self._model.name}' compiled anew, whose noise and target the trainer would not "
                 "follow. Make a new PrivateTrainer."
             )
+
+
+def _spec_of(tensor: tf.Tensor) -> tf.TensorSpec:
+    """Of tensors like this one with any number of rows."""
+    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 
 def _is_same(function: Callable, other: Callable) -> bool:
