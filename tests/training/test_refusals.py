@@ -225,7 +225,7 @@ def test_what_is_no_model_is_refused():
         tfdp.make_private(L.Dense(2))
 
 
-@pytest.mark.parametrize("method", ["train_step", "compute_loss"])
+@pytest.mark.parametrize("method", ["train_step", "compute_loss", "compute_metrics", "fit"])
 def test_a_model_with_a_training_step_of_its_own_is_refused_by_fit(private, data, method):
     own = type("Own", (keras.Sequential,), {method: lambda self, *a, **k: None})
     model = private(own([keras.Input((5,)), L.Dense(3)]), **NOISY)
@@ -324,3 +324,65 @@ def test_a_model_without_loss_is_refused(data, small_model):
     model = tfdp.make_private(small_model())
     model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, **NOISY))
     refused(model, data(), match="loss")
+
+
+@pytest.mark.parametrize("table", [L.IntegerLookup, L.StringLookup])
+def test_a_lookup_that_fails_on_an_unknown_value_is_refused(table):
+    """One bad record stopped the training, and random ones the probe."""
+    dtype = "int64" if table is L.IntegerLookup else "string"
+    words = [1, 2] if table is L.IntegerLookup else ["a", "b"]
+    inputs = keras.Input((), dtype=dtype)
+    outputs = L.Dense(3)(table(vocabulary=words, num_oov_indices=0, output_mode="one_hot")(inputs))
+    with pytest.raises(tfdp.UnsupportedModelError, match="num_oov_indices=1"):
+        tfdp.make_private(keras.Model(inputs, outputs))
+
+
+class Positions(L.Layer):
+    """Weighs positions by a table `(T, T)` that all examples share, in the fallback."""
+
+    def build(self, x_shape, table_shape):
+        self.scale = self.add_weight(shape=(x_shape[1],), initializer="ones")
+
+    def call(self, x, table):
+        return keras.ops.matmul(table * self.scale, x)
+
+
+def test_a_shared_table_in_a_layer_of_the_fallback_gets_a_sentence(private, data):
+    inputs = keras.Input((5,))
+    steps = L.Reshape((5, 1))(inputs)
+    mixed = L.Flatten()(Positions()(steps, np.eye(5, dtype="float32")))
+    model = private(keras.Model(inputs, L.Dense(3)(mixed)), **NOISY)
+    with pytest.raises(tfdp.UnsupportedModelError, match="first axis of length 1"):
+        model.fit(*data(), batch_size=8, verbose=0)
+
+
+def trainer_of(private, small_model, data):
+    model = private(small_model(), **NOISY)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=2)
+    losses = lambda b: tf.reduce_sum(model(b["x"], training=True), 1)  # noqa: E731
+    return model, tfdp.PrivateTrainer(model, sampler), next(iter(sampler)), losses
+
+
+@pytest.mark.parametrize("outputs", ["alone", "none"])
+def test_a_forward_that_returns_something_else_gets_a_sentence(
+    private, small_model, data, outputs
+):
+    _, trainer, batch, losses = trainer_of(private, small_model, data)
+    forward = losses if outputs == "alone" else lambda b: (losses(b), None)
+    with pytest.raises(TypeError, match=r"(?s)Expected forward to return.*`losses, \(\)`"):
+        trainer.gradients(forward, batch)
+
+
+def test_ragged_and_sparse_batches_get_a_sentence(private, small_model, data):
+    _, trainer, batch, losses = trainer_of(private, small_model, data)
+    for x in (tf.ragged.constant([[1.0], []]), tf.sparse.from_dense([[1.0, 0.0]])):
+        with pytest.raises(tfdp.UnsupportedModelError, match="dense tensors"):
+            trainer.gradients(lambda b: (losses(b), ()), {**batch, "x": x})
+
+
+def test_a_layer_unfrozen_between_calls_of_a_trainer_gets_a_sentence(private, small_model, data):
+    model, trainer, batch, losses = trainer_of(private, small_model, data)
+    model.layers[0].trainable = False
+    with pytest.raises(RuntimeError, match="frozen or unfrozen"):
+        trainer.gradients(lambda b: (losses(b), ()), batch)
+    assert nothing_spent(model)

@@ -31,9 +31,7 @@ def unit_noise_energy(
     space = optimizer.release_space(optimizer.release_context(parameters, normal, state=state))
     clips = optimizer.block_clips(len(space.shapes))
     total, equal = sum(clip**2 for clip in clips), len(set(clips)) == 1
-    shares = [
-        1.0 if equal or math.isinf(clip) else len(clips) * clip**2 / total for clip in clips
-    ]
+    shares = [1.0 if equal or math.isinf(clip) else len(clips) * clip**2 / total for clip in clips]
     variances = [
         [np.full(shape, share) for shape in shapes]
         for shapes, share in zip(space.shapes, shares, strict=True)

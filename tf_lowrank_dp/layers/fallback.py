@@ -139,6 +139,7 @@ class _VectorJacobian:
     def _compute(self, output_gradients: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:
         flat = keras.tree.flatten(self._arguments)
         batched = [n for n, leaf in enumerate(flat) if _has_examples(leaf, output_gradients[0])]
+        _refuse_other_lengths(self._name, [flat[n] for n in batched], output_gradients[0])
         values = self._values
 
         def one_example(slices: Nested) -> list[tf.Tensor]:
@@ -176,6 +177,17 @@ class _VectorJacobian:
             signature = [tf.TensorSpec(v.shape, v.dtype) for v in values]
             return tf.map_fn(one_example, slices, fn_output_signature=signature)
         return compiled_vectorized_map(one_example, slices)
+
+
+def _refuse_other_lengths(name: str, leaves: list[tf.Tensor], d: tf.Tensor) -> None:
+    lengths = {leaf.shape[0] for leaf in leaves} - {None, d.shape[0]}
+    if lengths and d.shape[0] is not None:
+        raise UnsupportedModelError(
+            f"Expected tensor arguments of layer '{name}' with the examples in their first axis, "
+            f"or one row for all. Received: a first axis of {min(lengths)} for {d.shape[0]} "
+            "examples, in a layer that is differentiated one example at a time. Give what all "
+            "examples share a first axis of length 1 (keras.ops.expand_dims(x, 0))."
+        )
 
 
 def _is_floating(leaf: Any) -> bool:

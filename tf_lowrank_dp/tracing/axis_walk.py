@@ -103,9 +103,7 @@ class Walk:
         if isinstance(after, Joined) and op.type not in _FETCHES:
             return [after] * len(op.outputs)
         return [
-            Unknown(
-                label.by, after if isinstance(after, Rows) else likely_rows(tensor, self.size)
-            )
+            Unknown(label.by, after if isinstance(after, Rows) else likely_rows(tensor, self.size))
             for tensor in op.outputs
         ]
 

@@ -166,9 +166,7 @@ def _replacement(
     return None
 
 
-def _refuse_kept_functions(
-    graph: tf.Graph, operations: Sequence[tf.Operation], began: int
-) -> None:
+def _refuse_kept_functions(graph: tf.Graph, operations: Sequence[tf.Operation], began: int) -> None:
     """Refuses functions that draw and were traced before: their numbers are out of reach.
 
     One that is traced just now draws from the source, is kept, and refused when it is met again:

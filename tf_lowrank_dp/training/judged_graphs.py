@@ -51,6 +51,7 @@ class JudgedGraphs:
         Raises:
             UnsupportedModelError: see `probe`; or the graph writes.
         """
+        refuse_composites(element_spec)
         probe(self._model, self._forward, element_spec, recorded=self._method in RECORDED)
 
         def step(batch: Nested) -> None:
@@ -103,6 +104,22 @@ class JudgedGraphs:
                 "TensorFlow or keras.ops, and keep statistics outside of the model."
             )
         self._digests.add(part.digest)
+
+
+def refuse_composites(batch: Nested) -> None:
+    """Refuses ragged and sparse tensors, whose rows are not the examples.
+
+    Args:
+        batch: nested tensors or their specs.
+    """
+    ragged = (tf.RaggedTensor, tf.SparseTensor, tf.RaggedTensorSpec, tf.SparseTensorSpec)
+    received = {type(leaf).__name__ for leaf in tf.nest.flatten(batch) if isinstance(leaf, ragged)}
+    if received:
+        raise UnsupportedModelError(
+            "Expected dense tensors, whose first axis is the example. Received: "
+            f"{sorted(received)} in a batch. Pad them to one length before they are batched "
+            "(tensor.to_tensor(shape=[None, length]), tf.sparse.to_dense)."
+        )
 
 
 @contextlib.contextmanager

@@ -12,6 +12,14 @@ from tf_lowrank_dp.training.distribution import refuse_distribution
 _TABLES = (keras.layers.StringLookup, keras.layers.IntegerLookup)
 """Layers without weights; those inside of a `TextVectorization` are never marked as built."""
 
+_REPLACED = {
+    "train_step": "so its loss has no known value per example",
+    "compute_loss": "so its loss has no known value per example",
+    "compute_metrics": "which a private step would not call",
+    "fit": "which a private fit would not call",
+}
+"""Methods that `fit` replaces, or does without, and what becomes of other ones."""
+
 
 def validate_model(model: keras.Model) -> None:
     """Checks a model before it is made private, and again before each `fit`.
@@ -51,12 +59,13 @@ def validate_training_step(model: keras.Model) -> None:
     Raises:
         UnsupportedModelError: names the method that the model overrides.
     """
-    for method in ("train_step", "compute_loss"):
-        if getattr(type(model), method) is not getattr(keras.Model, method):
+    for method, why in _REPLACED.items():
+        own = getattr(type(model), method)
+        is_tasks = method == "fit" and own.__module__.startswith("keras_hub.")
+        if own is not getattr(keras.Model, method) and not is_tasks:
             raise UnsupportedModelError(
-                f"Expected Keras' own {method}. Received: {type(model).__name__} overrides it, so "
-                "its loss has no known value per example. Train it in a custom loop with "
-                "tfdp.PrivateTrainer."
+                f"Expected Keras' own {method}. Received: {type(model).__name__} overrides it, "
+                f"{why}. Train it in a custom loop with tfdp.PrivateTrainer."
             )
 
 
@@ -76,6 +85,13 @@ def _validate_layer(layer: keras.layers.Layer) -> None:
             "averages without noise. Freeze it (layer.trainable = False uses the stored "
             "averages) or use keras.layers.GroupNormalization instead: "
             "tfdp.replace_batch_normalization(model) gives a copy that does."
+        )
+    if isinstance(layer, _TABLES) and getattr(layer, "num_oov_indices", 1) == 0:
+        raise UnsupportedModelError(
+            f"Expected layers that take any record. Received: '{layer.name}', a "
+            f"{type(layer).__name__} with num_oov_indices=0, which raises an error at a value that "
+            "is not in its vocabulary: one record could stop the training, and show that it is "
+            "there. Use num_oov_indices=1."
         )
     if isinstance(layer, keras.layers.SpectralNormalization):
         raise UnsupportedModelError(
