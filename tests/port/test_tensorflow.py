@@ -58,7 +58,8 @@ def test_the_graph_of_a_function_in_a_library_has_its_operations_and_shapes():
     inner = tf.function(lambda x: tf.reduce_sum(x, 1))
     outer = tf.function(lambda x: inner(x)).get_concrete_function(tf.TensorSpec([3, 2])).graph
     [definition] = [
-        f for f in outer.as_graph_def().library.function
+        f
+        for f in outer.as_graph_def().library.function
         if any(node.op == "Sum" for node in f.node_def)
     ][:1]
     with outer.as_default():
