@@ -24,6 +24,7 @@ from tf_lowrank_dp.errors import (
     PrivacyBudgetExceededError,
     UnsupportedModelError,
 )
+from tf_lowrank_dp.mechanism.private_statistics import private_histogram, private_mean
 from tf_lowrank_dp.optimizers import (
     DPPowerSGDOptimizer,
     DPSGDOptimizer,
@@ -40,6 +41,7 @@ from tf_lowrank_dp.training import (
     make_standard,
     privacy_spent,
     privacy_statement,
+    record_release,
     replace_batch_normalization,
 )
 
@@ -70,5 +72,8 @@ __all__ = [
     "make_standard",
     "privacy_spent",
     "privacy_statement",
+    "private_histogram",
+    "private_mean",
+    "record_release",
     "replace_batch_normalization",
 ]

@@ -65,6 +65,8 @@ def test_numpy_integers_become_python_integers():
         (lambda: Sampling.poisson(10, 2.0), "batch_size=2.0"),
         (lambda: Sampling.poisson(10, True), "batch_size=True"),
         (lambda: Sampling.poisson(batch_size=2), "`sampling_rate` to be given"),
+        (lambda: Sampling.poisson(1000, 2, sampling_rate=0.00101), "sampling_rate=0.00101"),
+        (lambda: Sampling.poisson(1000, 2, sampling_rate=0.00251), "sampling_rate=0.00251"),
         (lambda: Sampling.poisson(batch_size=2, sampling_rate=0.0), "above 0 and at most 1"),
         (lambda: Sampling.poisson(batch_size=2, sampling_rate=1.5), "above 0 and at most 1"),
         (lambda: Sampling.poisson(batch_size=2, sampling_rate=float("nan")), "sampling_rate=nan"),

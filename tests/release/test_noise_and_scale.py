@@ -272,6 +272,6 @@ def test_per_layer_groups_hold_each_parameter_once():
 
 
 def test_a_wrong_scale_is_refused():
-    for scale in (0.0, -1.0, float("nan"), float("inf")):
+    for scale in (0.0, -1.0, float("nan"), float("inf"), 1e20, 1e-20):
         with pytest.raises(ValueError, match="(?s)Expected.*gradient_scale"):
             tfdp.DPSGDOptimizer(keras.optimizers.SGD(), gradient_scale={"head": scale}, **EXACT)

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
+from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import pad_rows, padded_size
+from tf_lowrank_dp.sampling.padding import part_rows, rows_computed
 
 
 @given(n=st.integers(0, 10**6), multiple=st.integers(1, 10**4))
@@ -61,3 +64,31 @@ def test_an_empty_array_of_objects_is_padded_with_strings():
 def test_rows_are_never_truncated():
     with pytest.raises(ValueError, match="never dropped"):
         pad_rows(np.zeros((4, 2)), 3)
+
+
+@pytest.mark.parametrize(("batch_size", "rows"), [(1, 1), (1, 3), (10, 4), (64, 76), (300, 80)])
+def test_rows_computed_is_the_mean_over_the_law_of_draws(batch_size, rows):
+    sizes = np.arange(batch_size + 40 * int(np.sqrt(batch_size)) + 40)
+    parts = np.ceil(np.maximum(sizes, 1) / rows)
+    mean = (stats.poisson.pmf(sizes, batch_size) * parts * rows).sum()
+    assert rows_computed(batch_size, rows) == pytest.approx(mean, rel=1e-9)
+
+
+@given(
+    batch_size=st.integers(1, 5000),
+    most=st.none() | st.integers(1, 6000),
+    kind=st.sampled_from(["poisson", "shuffle"]),
+)
+def test_parts_are_no_larger_than_allowed_and_waste_less_than_half(batch_size, most, kind):
+    if kind == "poisson":
+        sampling = Sampling.poisson(num_examples=10**6, batch_size=batch_size)
+    else:
+        sampling = Sampling.shuffle(batch_size=batch_size, steps_per_pass=3)
+    rows = part_rows(sampling, most)
+    assert 1 <= rows <= (most or rows)
+    if kind == "poisson":
+        assert rows_computed(batch_size, rows) <= 1.5 * batch_size
+    else:
+        parts = -(-batch_size // rows)
+        assert parts == -(-batch_size // (most or batch_size))
+        assert parts * rows - batch_size < parts

@@ -1,8 +1,12 @@
 """The `PrivacyBudget` callback."""
 
+import dataclasses
+
+import keras
 import pytest
 
 import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 
 DELTA = 1e-3
 NOISY = {"noise_multiplier": 1.0, "accountant": "rdp", "delta": DELTA}
@@ -30,15 +34,71 @@ def test_epsilon_is_shown_in_the_progress_bar(model, data, capsys):
     assert "epsilon: " in capsys.readouterr().out
 
 
-def test_training_stops_at_the_budget_without_an_error(model, data):
-    one_epoch = fit(model, data, tfdp.PrivacyBudget(), epochs=1)["epsilon"][0]
-    history = fit(model, data, tfdp.PrivacyBudget(one_epoch * 1.01), epochs=5)
-    assert len(history["loss"]) == 1
+def test_training_stops_before_the_step_that_would_exceed_the_budget_without_an_error(model, data):
+    """As many steps as an accountant that knows of no callback allows, and not one more."""
+    entry = LedgerEntry(Sampling.poisson(24, 8), 1.0)
+    budget = PrivacyLedger([entry]).epsilon(DELTA, accountant="rdp", extra=[of(entry, 5)]) * 1.001
+    history = fit(model, data, tfdp.PrivacyBudget(budget), epochs=5)
+    assert int(model.optimizer.iterations) == 5 and len(history["loss"]) == 2
+    assert tfdp.privacy_spent(model, DELTA) <= budget
+    assert PrivacyLedger().epsilon(DELTA, accountant="rdp", extra=[of(entry, 6)]) > budget
 
 
-def test_a_check_inside_an_epoch_stops_there(model, data):
-    fit(model, data, tfdp.PrivacyBudget(1e-6, every=1), epochs=2)
-    assert int(model.optimizer.iterations) == 1
+def of(entry, steps):
+    return dataclasses.replace(entry, steps=steps)
+
+
+class Meddle(keras.callbacks.Callback):
+    """Goes on after a stop, or changes the steps of an execution."""
+
+    def __init__(self, steps_per_execution=None):
+        super().__init__()
+        self.steps_per_execution = steps_per_execution
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = False
+        if self.steps_per_execution:
+            self.model.steps_per_execution = self.steps_per_execution
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 2, 3])
+@pytest.mark.parametrize("epsilon", [0.8, 1.2])
+def test_a_budget_is_never_exceeded_with_several_steps_per_execution(
+    private, small_model, data, steps_per_execution, epsilon
+):
+    arguments = {**NOISY, "noise_multiplier": 4.0, "steps_per_execution": steps_per_execution}
+    model = private(small_model(), **arguments)
+    fit(model, data, tfdp.PrivacyBudget(epsilon), epochs=9)
+    one_more = of(LedgerEntry(Sampling.poisson(24, 8), 4.0), steps_per_execution)
+    ledger = model.optimizer.ledger
+    assert tfdp.privacy_spent(model, DELTA) <= epsilon
+    assert ledger.epsilon(DELTA, accountant="rdp", extra=[one_more]) > epsilon
+
+
+def test_a_callback_that_trains_on_past_the_budget_gets_an_error_and_no_step(model, data):
+    with pytest.raises(tfdp.PrivacyBudgetExceededError, match="(?s)Expected.*Received"):
+        fit(model, data, tfdp.PrivacyBudget(5.0), Meddle(), epochs=9)
+    assert tfdp.privacy_spent(model, DELTA) <= 5.0
+
+
+@pytest.mark.parametrize(("compiled", "changed"), [(1, 3), (3, 1)])
+def test_the_steps_of_an_execution_are_those_that_were_checked(
+    private, small_model, data, compiled, changed
+):
+    model = private(small_model(), steps_per_execution=compiled, **NOISY)
+    with pytest.raises(ValueError, match="Expected steps_per_execution"):
+        fit(model, data, tfdp.PrivacyBudget(30.0), Meddle(changed), epochs=4)
+    assert int(model.optimizer.iterations) == compiled
+    assert model.optimizer.ledger.num_steps == compiled
+    model.steps_per_execution = changed  # between two calls of fit, for which the step is remade
+    fit(model, data, epochs=1)
+    assert model.optimizer.ledger.num_steps == int(model.optimizer.iterations) == compiled + 3
+
+
+def test_a_budget_of_less_than_a_step_takes_none(model, data):
+    with pytest.raises(tfdp.PrivacyBudgetExceededError, match="(?s)Expected.*Received"):
+        fit(model, data, tfdp.PrivacyBudget(1e-6, every=1), epochs=2)
+    assert tfdp.privacy_spent(model, DELTA) == 0.0
 
 
 def test_a_fit_that_starts_at_the_budget_takes_no_step(model, data):

@@ -1,6 +1,7 @@
 """What was spent follows the variables that private steps have updated, into every model."""
 
 import pickle
+import tempfile
 
 import keras
 import numpy as np
@@ -226,6 +227,82 @@ def test_a_loaded_model_never_forgets_in_whatever_order_it_is_used(
     assert spent(model) == of_runs(FIRST)
     text = tfdp.privacy_statement(model, DELTA)
     assert "Nothing was released" not in text and "unknown" not in text
+
+
+@pytest.fixture
+def saved_frozen(trained, train, tmp_path):
+    """A file in which the encoder, trained privately, is frozen, beside a frozen public layer."""
+    trained.layers[0].trainable = False
+    public = keras.layers.Dense(4, trainable=False, kernel_initializer="orthogonal")
+    model = keras.Sequential([keras.Input((5,)), trained.layers[0], public, keras.layers.Dense(3)])
+    train(model, SECOND).save(tmp_path / "frozen.keras")
+    return tmp_path / "frozen.keras", keras.ops.copy(public.kernel)
+
+
+def extracted(model):
+    return encoder_of(model)
+
+
+def frozen_and_compiled_anew(model):
+    for layer in model.layers:
+        layer.trainable = False
+    encoder = encoder_of(model)
+    encoder.compile("sgd", "mse")
+    return encoder
+
+
+def copied(model):
+    other = keras.Sequential([keras.Input((5,)), keras.layers.Dense(4, name="copy")])
+    other.set_weights(model.layers[0].get_weights())
+    return other
+
+
+def saved_again_and_loaded(model):
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(folder + "/again.keras")
+        del model
+        return encoder_of(keras.models.load_model(folder + "/again.keras"))
+
+
+@pytest.mark.parametrize(
+    "use", [extracted, frozen_and_compiled_anew, copied, saved_again_and_loaded]
+)
+def test_values_that_are_frozen_in_the_file_are_known_before_the_library_has_seen_the_model(
+    saved_frozen, use
+):
+    path, _ = saved_frozen
+    encoder = use(keras.models.load_model(path))
+    assert spent(encoder) == of_runs(FIRST, SECOND)
+    assert "Nothing was released" not in tfdp.privacy_statement(encoder, DELTA)
+
+
+def test_values_that_no_private_step_has_made_stay_public_and_zeros_are_never_taken_for_others(
+    saved_frozen
+):
+    path, public = saved_frozen
+    keras.models.load_model(path)
+    other = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
+    other.set_weights([public, np.zeros(4)])
+    assert spent(other) == 0.0
+
+
+def test_values_of_a_file_of_weights_alone_are_known_in_other_variables(
+    saved_frozen, tmp_path
+):
+    model = keras.models.load_model(saved_frozen[0])
+    model.save_weights(tmp_path / "frozen.weights.h5")
+    other = keras.models.clone_model(model)
+    other.compile(model.optimizer.from_config(model.optimizer.get_config()), "mse")
+    other.optimizer.build(other.trainable_variables)
+    other.load_weights(tmp_path / "frozen.weights.h5")
+    assert spent(encoder_of(other)) == of_runs(FIRST, SECOND)
+
+
+def test_a_quantised_encoder_is_known_when_its_file_is_loaded(small_model, train, tmp_path):
+    model = train(small_model(use_bias=False))
+    model.quantize("int8")
+    model.save(tmp_path / "model.keras")
+    assert spent(encoder_of(keras.models.load_model(tmp_path / "model.keras"))) == of_runs(FIRST)
 
 
 def test_a_loaded_model_whose_weights_are_then_replaced_by_other_code_is_marked(

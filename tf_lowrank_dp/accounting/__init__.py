@@ -20,6 +20,7 @@ from tf_lowrank_dp.accounting.composition import ACCOUNTANTS
 from tf_lowrank_dp.accounting.entry import LedgerEntry
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
 from tf_lowrank_dp.accounting.ledger_file import LedgerFile, open_ledger_file
+from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
 from tf_lowrank_dp.accounting.sampling import Sampling, steps_per_epoch
 from tf_lowrank_dp.accounting.statement import statement
 
@@ -29,6 +30,7 @@ __all__ = [
     "LedgerEntry",
     "LedgerFile",
     "PrivacyLedger",
+    "ReleaseEntry",
     "Sampling",
     "calibrate_noise_multiplier",
     "max_steps",

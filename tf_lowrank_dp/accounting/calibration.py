@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -14,17 +13,24 @@ from tf_lowrank_dp.accounting import composition
 from tf_lowrank_dp.accounting.entry import LedgerEntry
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
 from tf_lowrank_dp.accounting.sampling import Sampling, steps_per_epoch
+from tf_lowrank_dp.accounting.search import largest, smallest
 from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 
 MAX_STEPS = 10**7
 
 # Searches go through faster methods first; each begins where the one before it ended. The number
-# is the relative size of its first step.
-_SEARCH = {
-    "pld": {"rough": 1.0, "coarse_pld": 0.05, "pld": 5e-4},
+# is the tolerance of noise multipliers, and the relative size of the first step in a number of
+# steps. "coarse_pld" is a bound, never below "pld", and wastes less than the tolerance.
+_NOISE_SEARCH = {
+    "pld": {"rough": 0.05, "coarsest_pld": 0.01, "coarse_pld": 1e-3},
+    "rdp": {"rough": 0.05, "rdp": 1e-3},
+}
+_BOUND = {"pld": "coarse_pld", "rdp": "rdp"}  # of the accountant's epsilon, and quick
+_ROUGHLY = 8  # the rough epsilon is that many times too large at most, or a step is tried in vain
+_STEPS_SEARCH = {
+    "pld": {"rough": 1.0, "coarsest_pld": 0.1, "coarse_pld": 0.01, "pld": 5e-4},
     "rdp": {"rough": 1.0, "rdp": 0.01},
 }
-_TOLERANCE = 1e-3
 _MIN_NOISE_MULTIPLIER = 1e-4
 _MAX_NOISE_MULTIPLIER = 1e6
 
@@ -45,7 +51,8 @@ def calibrate_noise_multiplier(
 
     Formal guarantees:
         * Epsilon of what was spent and of the planned steps together, at the returned value, is at
-          most the target. It is recomputed at the returned value before that is returned.
+          most the target. A bound that is never below it is recomputed at the returned value
+          before that is returned.
         * The value is a float32 number, rounded up: casting it to float32 does not lower it.
         * It exceeds the smallest possible value by at most about 0.1 %.
 
@@ -90,26 +97,32 @@ def calibrate_noise_multiplier(
         )
 
     def planned(noise_multiplier: float) -> list[LedgerEntry]:
-        return [LedgerEntry(sampling, noise_multiplier, steps, entry_id="planned")]
+        value = _float32_at_least(noise_multiplier)
+        return [LedgerEntry(sampling, value, steps, entry_id="planned")]
 
-    def fits(noise_multiplier: float, method: str = accountant) -> bool:
-        return spent.epsilon_by(method, delta, planned(noise_multiplier)) <= epsilon
+    def epsilon_at(noise_multiplier: float, method: str) -> float:
+        return spent.epsilon_by(method, delta, planned(noise_multiplier))
 
-    noise_multiplier = None
-    for method, first_step in _SEARCH[accountant].items():
-        noise_multiplier = _smallest(
-            functools.partial(fits, method=method),
-            start=noise_multiplier or 1.0,
-            first_step=first_step,
+    found: tuple[float, float] | None = (1.0, -1.0)
+    for method, tolerance in _NOISE_SEARCH[accountant].items():
+        start, slope = found or (1.0, -1.0)
+        found = smallest(
+            functools.partial(epsilon_at, method=method),
+            epsilon,
+            start=start,
+            slope=slope,
+            lowest=_MIN_NOISE_MULTIPLIER,
+            highest=_MAX_NOISE_MULTIPLIER,
+            tolerance=tolerance,
         )
-    if noise_multiplier is None:
+    if found is None:
         raise PrivacyBudgetExceededError(
             f"Expected room for {steps} steps within the target epsilon={epsilon} at delta={delta}."
             f" Received: epsilon={already} is already spent, and no noise multiplier up to "
             f"{_MAX_NOISE_MULTIPLIER:g} is enough for the rest. Raise the target, or plan less."
         )
-    noise_multiplier = _float32_at_least(noise_multiplier)
-    if not fits(noise_multiplier):
+    noise_multiplier = _float32_at_least(found[0])
+    if epsilon_at(noise_multiplier, _BOUND[accountant]) > epsilon:
         raise RuntimeError(
             f"Expected epsilon of at most {epsilon} at the calibrated value. Received: more, at "
             f"noise_multiplier={noise_multiplier}. Please report this as a bug."
@@ -164,11 +177,21 @@ def max_steps(
         further = [dataclasses.replace(entry, steps=steps)]
         return spent.epsilon_by(method, delta, further) <= epsilon
 
-    steps = 1
-    for method, first_step in _SEARCH[accountant].items():
-        steps = _largest(
-            functools.partial(fits, method=method), start=steps, first_step=first_step, limit=limit
+    further = [dataclasses.replace(entry, steps=limit)]
+    if spent.epsilon_by("rough", delta, further) <= _ROUGHLY * epsilon and fits(
+        limit, _BOUND[accountant]
+    ):
+        return limit
+    steps, least = 1, 0
+    for method, first_step in _STEPS_SEARCH[accountant].items():
+        steps = largest(
+            functools.partial(fits, method=method),
+            least=least,
+            start=steps,
+            first_step=first_step,
+            limit=limit,
         )
+        least = steps if method == _BOUND[accountant] else 0
     return steps
 
 
@@ -212,66 +235,6 @@ def _planned_steps(epochs: int | None, steps: int | None, sampling: Sampling) ->
             "to be given with `epochs`", "Pass num_examples=..., or steps=....", num_examples=None
         )
     return epochs * steps_per_epoch(sampling.num_examples, sampling.batch_size)
-
-
-def _smallest(fits: Callable[[float], bool], *, start: float, first_step: float) -> float | None:
-    """A noise multiplier that fits, within a tolerance of the smallest one.
-
-    Args:
-        fits: False below some value, True above it.
-        start: where to begin; the closer, the faster.
-        first_step: relative size of the first step away from there.
-
-    Returns:
-        A value that fits, or None if none up to the maximum does.
-    """
-    factor, low, high = 1 + first_step, None, None
-    value = start
-    while low is None or high is None:
-        if fits(value):
-            high = value
-            if value <= _MIN_NOISE_MULTIPLIER:
-                return high
-            value = max(value / factor, _MIN_NOISE_MULTIPLIER)
-        else:
-            low = value
-            if value >= _MAX_NOISE_MULTIPLIER:
-                return None
-            value = min(value * factor, _MAX_NOISE_MULTIPLIER)
-        factor *= factor
-    while high > low * (1 + _TOLERANCE):
-        middle = math.sqrt(low * high)
-        if fits(middle):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def _largest(fits: Callable[[int], bool], *, start: int, first_step: float, limit: int) -> int:
-    """The largest number in [0, limit] that fits, where larger ones do not.
-
-    Args:
-        fits: True up to some number, False above it. 0 is taken to fit.
-        start: where to begin; the closer, the faster.
-        first_step: relative size of the first step away from there.
-        limit: the most to return.
-    """
-    low, high = 0, limit + 1
-    value, gap = min(max(start, 1), limit), max(math.ceil(first_step * start), 1)
-    while low < value < high:
-        if fits(value):
-            low, value = value, min(value + gap, limit)
-        else:
-            high, value = value, max(value - gap, 0)
-        gap *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def _float32_at_least(value: float) -> float:

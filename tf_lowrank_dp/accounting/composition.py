@@ -11,6 +11,7 @@ REPLACE_ONE, which is refused here.
 from __future__ import annotations
 
 import functools
+import json
 import math
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ import dp_accounting
 from dp_accounting import pld, rdp
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp.accounting.event_text import event_from_dict
 
 ACCOUNTANTS = ("pld", "rdp")
 
@@ -26,9 +28,11 @@ _REPLACE_ONE = dp_accounting.NeighboringRelation.REPLACE_ONE
 
 # PLD rounds privacy losses up to multiples of an interval: dp_accounting's default, 1e-4, up to an
 # epsilon of about 10, and in proportion to epsilon above, where time and memory would explode.
-# Any interval gives an upper bound; the coarse one serves to search for parameters.
-_INTERVAL = 1e-4
-_RELATIVE_INTERVAL = {"pld": 1e-5, "coarse_pld": 2e-4}
+# Any interval gives an upper bound.  The coarse ones are whole multiples: what is rounded up to
+# them is rounded up to the fine one as well, so their bounds are never below that of "pld".
+_INTERVAL, _RELATIVE_INTERVAL = 1e-4, 1e-5
+_SEARCH_INTERVAL = {"coarse_pld": 2e-4, "coarsest_pld": 2e-3}
+_WIDEST_INTERVAL = 100.0  # dp_accounting takes its exponential
 _ROUGH_ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
 _MEANINGLESS_EPSILON = 1e6
 
@@ -47,9 +51,21 @@ class Mechanism(NamedTuple):
     count: int  # type: ignore[assignment]  # hides `tuple.count`, which nobody calls
 
 
+class OtherMechanism(NamedTuple):
+    """`count` mechanisms of another kind, for neighbours by adding or removing one example.
+
+    Attributes:
+        event: JSON text of an event of dp_accounting.
+        count: number of mechanisms, at least 1.
+    """
+
+    event: str
+    count: int  # type: ignore[assignment]  # hides `tuple.count`, which nobody calls
+
+
 @functools.lru_cache(maxsize=1024)
 def composed_epsilon(
-    mechanisms: tuple[Mechanism, ...],
+    mechanisms: tuple[Mechanism | OtherMechanism, ...],
     relation: dp_accounting.NeighboringRelation,
     delta: float,
     method: str,
@@ -60,14 +76,17 @@ def composed_epsilon(
         mechanisms: what was released, in any order.
         relation: ADD_OR_REMOVE_ONE or REPLACE_ONE.
         delta: in (0, 1).
-        method: "pld" or "rdp"; "coarse_pld", a looser bound that takes a tenth of the time of
-            "pld"; "rough", the order of magnitude within milliseconds, which is NO bound.
+        method: "pld" or "rdp"; "coarse_pld" and "coarsest_pld", looser bounds, never below that
+            of "pld", in a tenth and a fiftieth of its time; "rough", the order of magnitude
+            within milliseconds, which is NO bound.
 
     Returns:
         Epsilon; with PLD infinity above a million. An upper bound with every method but "rough".
+        Infinity if there is another mechanism than Gaussians under REPLACE_ONE.
 
     Raises:
-        ValueError: "rdp" for Poisson-sampled mechanisms under REPLACE_ONE.
+        ValueError: "rdp" for Poisson-sampled mechanisms under REPLACE_ONE, or for an event that
+            has no such bound.
 
     Example:
 
@@ -78,30 +97,43 @@ def composed_epsilon(
     """
     if not mechanisms:
         return 0.0
+    gaussians = tuple(m for m in mechanisms if isinstance(m, Mechanism))
+    others = [_self_composed(m) for m in mechanisms if isinstance(m, OtherMechanism)]
+    if others and relation is _REPLACE_ONE:
+        return math.inf
     if method == "rdp":
-        return _rdp_epsilon(mechanisms, relation, delta)
-    rough = _rough_epsilon(mechanisms, relation, delta)
+        return _rdp_epsilon(gaussians, others, relation, delta)
+    rough = _rough_epsilon(gaussians, others, relation, delta)
     if method == "rough":
         return rough
     if rough > _MEANINGLESS_EPSILON:
         return math.inf
-    interval = max(_INTERVAL, _RELATIVE_INTERVAL[method] * rough)
+    interval = max(_INTERVAL, _RELATIVE_INTERVAL * rough)
+    wide = min(_SEARCH_INTERVAL.get(method, 0.0) * rough, _WIDEST_INTERVAL)
+    interval *= max(1, round(wide / interval))
     accountant = pld.PLDAccountant(relation, interval)
-    return float(accountant.compose(_event(mechanisms)).get_epsilon(delta))
+    return float(accountant.compose(_event(gaussians, others)).get_epsilon(delta))
 
 
 def _rough_epsilon(
-    mechanisms: tuple[Mechanism, ...], relation: dp_accounting.NeighboringRelation, delta: float
+    mechanisms: tuple[Mechanism, ...],
+    others: list[dp_accounting.DpEvent],
+    relation: dp_accounting.NeighboringRelation,
+    delta: float,
 ) -> float:
     """The order of magnitude: RDP at a few orders, at twice the sensitivity if need be."""
     if relation is _REPLACE_ONE:
         mechanisms = _with_half_noise(mechanisms)
     accountant = rdp.RdpAccountant(_ROUGH_ORDERS, _ADD_OR_REMOVE_ONE)
-    return float(accountant.compose(_event(mechanisms)).get_epsilon(delta))
+    known = [event for event in others if accountant.supports(event)]
+    return float(accountant.compose(_event(mechanisms, known)).get_epsilon(delta))
 
 
 def _rdp_epsilon(
-    mechanisms: tuple[Mechanism, ...], relation: dp_accounting.NeighboringRelation, delta: float
+    mechanisms: tuple[Mechanism, ...],
+    others: list[dp_accounting.DpEvent],
+    relation: dp_accounting.NeighboringRelation,
+    delta: float,
 ) -> float:
     """The bound by Renyi differential privacy."""
     if relation is _REPLACE_ONE:
@@ -114,7 +146,14 @@ def _rdp_epsilon(
             )
         mechanisms = _with_half_noise(mechanisms)
     accountant = rdp.RdpAccountant(neighboring_relation=_ADD_OR_REMOVE_ONE)
-    return float(accountant.compose(_event(mechanisms)).get_epsilon(delta))
+    for event in others:
+        if not accountant.supports(event):
+            raise _validate.error(
+                f"to be 'pld' for a history with {event}",
+                "Pass accountant='pld': there is no bound by Renyi differential privacy.",
+                accountant="rdp",
+            )
+    return float(accountant.compose(_event(mechanisms, others)).get_epsilon(delta))
 
 
 def _with_half_noise(mechanisms: tuple[Mechanism, ...]) -> tuple[Mechanism, ...]:
@@ -122,13 +161,18 @@ def _with_half_noise(mechanisms: tuple[Mechanism, ...]) -> tuple[Mechanism, ...]
     return tuple(m._replace(noise_multiplier=m.noise_multiplier / 2) for m in mechanisms)
 
 
-def _event(mechanisms: tuple[Mechanism, ...]) -> dp_accounting.DpEvent:
+def _event(
+    mechanisms: tuple[Mechanism, ...], others: list[dp_accounting.DpEvent]
+) -> dp_accounting.DpEvent:
     """The composition of all mechanisms."""
-    return dp_accounting.ComposedDpEvent([_self_composed(m) for m in mechanisms])
+    return dp_accounting.ComposedDpEvent([*map(_self_composed, mechanisms), *others])
 
 
-def _self_composed(mechanism: Mechanism) -> dp_accounting.DpEvent:
+def _self_composed(mechanism: Mechanism | OtherMechanism) -> dp_accounting.DpEvent:
     """The event of one group of equal mechanisms."""
+    if isinstance(mechanism, OtherMechanism):
+        event = event_from_dict(json.loads(mechanism.event))
+        return dp_accounting.SelfComposedDpEvent(event, mechanism.count)
     event = dp_accounting.GaussianDpEvent(mechanism.noise_multiplier)
     if mechanism.sampling_rate < 1:
         event = dp_accounting.PoissonSampledDpEvent(mechanism.sampling_rate, event)

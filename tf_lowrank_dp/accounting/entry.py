@@ -7,11 +7,13 @@ import dataclasses
 import math
 import uuid
 from collections.abc import Iterable
+from typing import TypeAlias
 
 import dp_accounting
 
 from tf_lowrank_dp import _validate
-from tf_lowrank_dp.accounting.composition import Mechanism
+from tf_lowrank_dp.accounting.composition import Mechanism, OtherMechanism
+from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
 from tf_lowrank_dp.accounting.sampling import Sampling
 
 
@@ -74,8 +76,27 @@ class LedgerEntry:
         """Whether there is a release that epsilon has to count."""
         return self.steps > 0
 
+    @property
+    def num_examples(self) -> int | None:
+        """Number of examples, if it is known."""
+        return self.sampling.num_examples
 
-def neighboring_relation(entries: Iterable[LedgerEntry]) -> dp_accounting.NeighboringRelation:
+    @property
+    def neighboring_relation(self) -> dp_accounting.NeighboringRelation:
+        """That of the sampling."""
+        return self.sampling.neighboring_relation
+
+    @property
+    def mechanisms(self) -> list[Mechanism | OtherMechanism]:
+        """What was released."""
+        rate = 1.0 if self.sampling.sampling_rate is None else self.sampling.sampling_rate
+        return [Mechanism(rate, self.noise_multiplier, self.sampling.passes(self.steps))]
+
+
+Entry: TypeAlias = LedgerEntry | ReleaseEntry
+
+
+def neighboring_relation(entries: Iterable[Entry]) -> dp_accounting.NeighboringRelation:
     """The relation for a whole history: REPLACE_ONE if any entry with steps needs it.
 
     Args:
@@ -87,17 +108,17 @@ def neighboring_relation(entries: Iterable[LedgerEntry]) -> dp_accounting.Neighb
     >>> neighboring_relation([entry]).name
     'REPLACE_ONE'
     """
-    relations = {entry.sampling.neighboring_relation for entry in entries if entry.is_released}
+    relations = {entry.neighboring_relation for entry in entries if entry.is_released}
     if dp_accounting.NeighboringRelation.REPLACE_ONE in relations:
         return dp_accounting.NeighboringRelation.REPLACE_ONE
     return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
 
-def mechanisms_of(entries: Iterable[LedgerEntry]) -> tuple[Mechanism, ...]:
+def mechanisms_of(entries: Iterable[Entry]) -> tuple[Mechanism | OtherMechanism, ...]:
     """What was released, equal mechanisms together, in an order that is always the same.
 
     Args:
-        entries: runs with noise.
+        entries: runs with noise, and other releases.
 
     Example:
 
@@ -105,13 +126,8 @@ def mechanisms_of(entries: Iterable[LedgerEntry]) -> tuple[Mechanism, ...]:
     >>> mechanisms_of([entry])
     (Mechanism(sampling_rate=1.0, noise_multiplier=8.0, count=2),)
     """
-    counts: collections.Counter[tuple[float, float]] = collections.Counter()
-    for entry in entries:
-        sampling_rate = entry.sampling.sampling_rate
-        rate = 1.0 if sampling_rate is None else sampling_rate
-        counts[rate, entry.noise_multiplier] += entry.sampling.passes(entry.steps)
-    return tuple(
-        Mechanism(rate, noise_multiplier, count)
-        for (rate, noise_multiplier), count in sorted(counts.items())
-        if count
-    )
+    counts: collections.Counter[Mechanism | OtherMechanism] = collections.Counter()
+    for mechanism in (part for entry in entries for part in entry.mechanisms):
+        counts[mechanism._replace(count=1)] += mechanism.count
+    grouped = [mechanism._replace(count=count) for mechanism, count in counts.items() if count]
+    return tuple(sorted(grouped, key=lambda mechanism: (len(mechanism), mechanism)))

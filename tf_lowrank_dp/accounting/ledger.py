@@ -10,7 +10,7 @@ import dp_accounting
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import composition, serialization
-from tf_lowrank_dp.accounting.entry import LedgerEntry, mechanisms_of, neighboring_relation
+from tf_lowrank_dp.accounting.entry import Entry, mechanisms_of, neighboring_relation
 
 
 class PrivacyLedger:
@@ -32,7 +32,7 @@ class PrivacyLedger:
 
     Example:
 
-    >>> from tf_lowrank_dp.accounting import Sampling
+    >>> from tf_lowrank_dp.accounting import LedgerEntry, Sampling
     >>> ledger = PrivacyLedger()
     >>> sampling = Sampling.poisson(num_examples=60_000, batch_size=600)
     >>> run = ledger.append(LedgerEntry(sampling, noise_multiplier=1.1))
@@ -43,16 +43,14 @@ class PrivacyLedger:
     0.55
     """
 
-    def __init__(
-        self, entries: Iterable[LedgerEntry] = (), *, prior_spend_unknown: bool = False
-    ) -> None:
-        self._entries: dict[str, LedgerEntry] = {}
+    def __init__(self, entries: Iterable[Entry] = (), *, prior_spend_unknown: bool = False) -> None:
+        self._entries: dict[str, Entry] = {}
         self._prior_spend_unknown = bool(prior_spend_unknown)
         for entry in entries:
             self.append(entry)
 
     @property
-    def entries(self) -> tuple[LedgerEntry, ...]:
+    def entries(self) -> tuple[Entry, ...]:
         """The entries in the order in which they were added."""
         return tuple(self._entries.values())
 
@@ -71,7 +69,7 @@ class PrivacyLedger:
         """REPLACE_ONE if any entry with steps needs it, else ADD_OR_REMOVE_ONE."""
         return neighboring_relation(self.entries)
 
-    def append(self, entry: LedgerEntry) -> str:
+    def append(self, entry: Entry) -> str:
         """Adds an entry and returns its id. An entry that is known keeps the larger steps.
 
         Args:
@@ -82,7 +80,7 @@ class PrivacyLedger:
 
         Example:
 
-        >>> from tf_lowrank_dp.accounting import Sampling
+        >>> from tf_lowrank_dp.accounting import LedgerEntry, Sampling
         >>> entry = LedgerEntry(Sampling.poisson(10, 2), noise_multiplier=1.0, entry_id="a")
         >>> PrivacyLedger().append(entry)
         'a'
@@ -113,7 +111,7 @@ class PrivacyLedger:
 
         Example:
 
-        >>> from tf_lowrank_dp.accounting import Sampling
+        >>> from tf_lowrank_dp.accounting import LedgerEntry, Sampling
         >>> entry = LedgerEntry(Sampling.poisson(10, 2), noise_multiplier=1.0, steps=5)
         >>> ledger = PrivacyLedger([entry])
         >>> ledger.update_steps(entry.entry_id, 3)
@@ -144,7 +142,7 @@ class PrivacyLedger:
 
         Example:
 
-        >>> from tf_lowrank_dp.accounting import Sampling
+        >>> from tf_lowrank_dp.accounting import LedgerEntry, Sampling
         >>> ledger, entry = PrivacyLedger(), LedgerEntry(Sampling.poisson(10, 2), 1.0, steps=5)
         >>> ledger.merge(PrivacyLedger([entry]))
         >>> ledger.merge(PrivacyLedger([entry]))
@@ -156,7 +154,7 @@ class PrivacyLedger:
         self._prior_spend_unknown = self._prior_spend_unknown or other._prior_spend_unknown
 
     def epsilon(
-        self, delta: float, *, accountant: str = "pld", extra: Iterable[LedgerEntry] = ()
+        self, delta: float, *, accountant: str = "pld", extra: Iterable[Entry] = ()
     ) -> float:
         """An upper bound of epsilon at `delta` of all entries together.
 
@@ -177,7 +175,7 @@ class PrivacyLedger:
 
         Example:
 
-        >>> from tf_lowrank_dp.accounting import Sampling
+        >>> from tf_lowrank_dp.accounting import LedgerEntry, Sampling
         >>> entry = LedgerEntry(Sampling.shuffle(10, 6), noise_multiplier=8.0, steps=6)
         >>> round(PrivacyLedger().epsilon(1e-5, extra=[entry]), 2)
         0.93
@@ -186,7 +184,7 @@ class PrivacyLedger:
         accountant = _validate.one_of(composition.ACCOUNTANTS, accountant=accountant)
         return self.epsilon_by(accountant, delta, extra)
 
-    def epsilon_by(self, method: str, delta: float, extra: Iterable[LedgerEntry] = ()) -> float:
+    def epsilon_by(self, method: str, delta: float, extra: Iterable[Entry] = ()) -> float:
         """Epsilon by any method of `composed_epsilon`, for searches that need it often.
 
         Args:
@@ -250,7 +248,7 @@ Restore it from a backup; without it the prior spend is unknown.
         unknown = ", prior spend unknown" if self._prior_spend_unknown else ""
         return f"<PrivacyLedger: {len(self._entries)} entries, {self.num_steps} steps{unknown}>"
 
-    def _with(self, extra: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
+    def _with(self, extra: Iterable[Entry]) -> tuple[Entry, ...]:
         """The entries with steps, after those of `extra` were added to them."""
         entries = dict(self._entries)
         for entry in extra:

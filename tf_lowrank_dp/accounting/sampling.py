@@ -212,8 +212,9 @@ class Sampling:
             return
         self._set("sampling_rate", _validate.probability(sampling_rate=self.sampling_rate))
         if self.num_examples is not None:
-            # One example of difference is the rounding of a batch size derived from the rate.
-            if abs(self.sampling_rate * self.num_examples - self.batch_size) > 1:
+            # Half an example is the rounding of a batch size derived from the rate.
+            expected = self.sampling_rate * self.num_examples
+            if abs(expected - self.batch_size) > 0.5 and (expected > 0.5 or self.batch_size > 1):
                 raise _validate.error(
                     f"to be about batch_size / num_examples = {self.batch_size}"
                     f" / {self.num_examples}",

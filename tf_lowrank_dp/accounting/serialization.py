@@ -9,7 +9,9 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-from tf_lowrank_dp.accounting.entry import LedgerEntry
+from tf_lowrank_dp.accounting.entry import Entry, LedgerEntry
+from tf_lowrank_dp.accounting.event_text import event_from_dict, event_to_dict
+from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
 from tf_lowrank_dp.accounting.sampling import Sampling
 
 _FORMAT = "tf_lowrank_dp.privacy_ledger"
@@ -17,7 +19,7 @@ _VERSION = 1
 _CHECKSUM = "crc32"
 
 
-def dumps(entries: Iterable[LedgerEntry], prior_spend_unknown: bool) -> str:
+def dumps(entries: Iterable[Entry], prior_spend_unknown: bool) -> str:
     """The content of a ledger as text for `loads`.
 
     Args:
@@ -38,7 +40,7 @@ def dumps(entries: Iterable[LedgerEntry], prior_spend_unknown: bool) -> str:
     return json.dumps({**content, _CHECKSUM: _checksum(content)}, allow_nan=False)
 
 
-def loads(text: str) -> tuple[list[LedgerEntry], bool]:
+def loads(text: str) -> tuple[list[Entry], bool]:
     """What was given to `dumps`: the entries and the flag.
 
     Args:
@@ -80,16 +82,21 @@ Restore it from a backup; without it the prior spend is unknown.
     return loaded, unknown
 
 
-def _entry_to_dict(entry: LedgerEntry) -> dict[str, Any]:
+def _entry_to_dict(entry: Entry) -> dict[str, Any]:
     """The entry as JSON values; an infinite clip norm becomes the text "inf"."""
+    if isinstance(entry, ReleaseEntry):
+        fields = {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
+        return {**fields, "event": event_to_dict(entry.event)}
     content = dataclasses.asdict(entry)
     if content["l2_norm_clip"] == math.inf:
         content["l2_norm_clip"] = "inf"
     return content
 
 
-def _entry_from_dict(content: dict[str, Any]) -> LedgerEntry:
+def _entry_from_dict(content: dict[str, Any]) -> Entry:
     """The entry that `_entry_to_dict` wrote."""
+    if "event" in content:
+        return ReleaseEntry(**{**content, "event": event_from_dict(content["event"])})
     content = {field.name: content[field.name] for field in dataclasses.fields(LedgerEntry)}
     if content["l2_norm_clip"] == "inf":
         content["l2_norm_clip"] = math.inf

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 import dp_accounting
 
 from tf_lowrank_dp import _validate
-from tf_lowrank_dp.accounting.entry import LedgerEntry, neighboring_relation
+from tf_lowrank_dp.accounting.entry import Entry, LedgerEntry, neighboring_relation
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
+from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
 from tf_lowrank_dp.accounting.sampling import Sampling
 
 _WIDTH = 100
@@ -44,6 +45,7 @@ def statement(
     num_examples: int | None = None,
     planned: Iterable[LedgerEntry] | LedgerEntry | None = None,
     not_private_reasons: Iterable[str] = (),
+    notes: Iterable[str] = (),
 ) -> str:
     """The privacy guarantee of a ledger as text of at most about 30 lines.
 
@@ -55,6 +57,7 @@ def statement(
         accountant: "pld" or "rdp".
         num_examples: number of examples, by default the smallest one of the entries.
         planned: runs that are not part of the ledger yet; adds a line with epsilon after them.
+        notes: sentences on what else the model holds, which epsilon does not include.
         not_private_reasons: sentences that say why the guarantee does not hold, if it does not.
 
     Raises:
@@ -79,9 +82,10 @@ def statement(
         after = ledger.epsilon(delta, accountant=accountant, extra=planned)
         lines.append(f"After the planned steps: epsilon = {_number_up(after)}.")
     lines += _warnings(ledger, planned, delta, num_examples, spent, reasons)
+    lines += [f"Warning: {note}" for note in notes]
     lines += _entry_lines("Released", ledger.entries)
     lines += _entry_lines("Planned", planned)
-    relation = neighboring_relation(ledger.entries + planned)
+    relation = neighboring_relation([*ledger.entries, *planned])
     lines += [
         f"Neighbouring data sets differ by {_RELATIONS[relation]} ({relation.name}).",
         f"Accountant: {_ACCOUNTANTS[accountant]}.",
@@ -114,7 +118,7 @@ def _warnings(
     reasons: tuple[str, ...],
 ) -> list[str]:
     """What makes the guarantee weaker than it looks, or void."""
-    entries = ledger.entries + planned
+    entries = [*ledger.entries, *planned]
     warnings = [f"Not private: {reason}" for reason in reasons]
     without_noise = any(e.noise_multiplier == 0 and e.is_released for e in ledger.entries)
     if without_noise:
@@ -128,7 +132,7 @@ def _warnings(
             "Warning: prior spend unknown. The weights may depend on the data through training "
             "that is not recorded here, which epsilon does not include."
         )
-    sizes = [e.sampling.num_examples for e in entries if e.sampling.num_examples is not None]
+    sizes = [e.num_examples for e in entries if e.num_examples is not None]
     size = num_examples if num_examples is not None else min(sizes, default=None)
     if size is None:
         warnings.append("Note: the number of examples is not known; delta should be below 1 / it.")
@@ -140,7 +144,7 @@ def _warnings(
     return warnings
 
 
-def _entry_lines(title: str, entries: tuple[LedgerEntry, ...]) -> list[str]:
+def _entry_lines(title: str, entries: tuple[Entry, ...]) -> list[str]:
     """A line for each entry, and one for those that are too many to list."""
     shown = entries[-_MAX_ENTRIES:]
     lines = [_entry_line(entry) for entry in shown]
@@ -151,8 +155,11 @@ def _entry_lines(title: str, entries: tuple[LedgerEntry, ...]) -> list[str]:
     return [f"{title}:", *lines] if lines else []
 
 
-def _entry_line(entry: LedgerEntry) -> str:
-    """The parameters of one run."""
+def _entry_line(entry: Entry) -> str:
+    """The parameters of one run, or the event of another release."""
+    if isinstance(entry, ReleaseEntry):
+        times = "" if entry.steps == 1 else f"{entry.steps} times "
+        return f"  - {entry.mechanism}: {times}{entry.event}"
     clip = "" if entry.l2_norm_clip is None else f", l2_norm_clip = {entry.l2_norm_clip:g}"
     return (
         f"  - {entry.mechanism}: {entry.steps} steps, noise_multiplier (sigma) = "

@@ -32,6 +32,8 @@ class PrivateGradients:
         gradient_method: a key of `METHODS`.
         microbatch_size: largest number of examples differentiated at once, in as few and as equal
             parts as that takes; None for all.
+        part_rows: number of rows of each part where XLA compiles, which takes one program for each
+            size; None for as many as a batch has.
         steps: `tf.Variable` int64 that counts the releases.
         masks: gives the model's random layers their numbers, see `tracing/random_ops.py`.
     """
@@ -44,6 +46,7 @@ class PrivateGradients:
     gradient_method: str
     microbatch_size: int | None
     steps: tf.Variable
+    part_rows: int | None = None
     masks: SecretStream = dataclasses.field(default_factory=lambda: SecretStream(purpose="masks"))
 
     def private_gradients(
@@ -77,21 +80,20 @@ class PrivateGradients:
             batch, presence = tf.nest.map_structure(_with_a_row, (batch, presence))
         subspace = self.space.refresh()
 
-        def clipped_sums(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
-            def part(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
-                return self._part(forward, batch, presence, subspace, on_outputs, watched)
+        def part(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
+            return self._part(forward, batch, presence, subspace, on_outputs, watched)
 
-            return self._clipped_sums(part, batch, presence)
+        if jit_compile:
+            part = tf.function(part, jit_compile=True, autograph=False)
+
+        def clipped_sums(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
+            return self._clipped_sums(part, batch, presence, jit_compile)
 
         # Always traced: only in a graph can the random numbers of a model be replaced.  Whatever
         # the number of examples that were drawn, the graph is one.
-        signature = None
         if tf.executing_eagerly():
             signature = tf.nest.map_structure(_of_any_size, [batch, presence])
-        if signature or jit_compile:
-            clipped_sums = tf.function(
-                clipped_sums, input_signature=signature, jit_compile=jit_compile, autograph=False
-            )
+            clipped_sums = tf.function(clipped_sums, input_signature=signature, autograph=False)
         sums = clipped_sums(batch, presence)
         with tf.control_dependencies([self.steps.assign_add(1)]):
             released = self.mechanism.release(sums, self.noise)
@@ -99,24 +101,27 @@ class PrivateGradients:
         return self.space.lift(means, subspace)
 
     def _clipped_sums(
-        self, one_part: Callable, batch: Nested, presence: tf.Tensor
+        self, part: Callable, batch: Nested, presence: tf.Tensor, compiled: bool
     ) -> list[list[tf.Tensor]]:
+        """The sum over parts; a part that is compiled has one size, whatever is drawn."""
         rows = presence.shape[0]
-        if self.microbatch_size is None or (rows is not None and rows <= self.microbatch_size):
-            return one_part(batch, presence)
-        rows = tf.shape(presence)[0] if rows is None else rows
-        count, size = equal_parts(rows, self.microbatch_size)
+        most = self.part_rows if compiled and rows is None else self.microbatch_size
+        if most is None or (rows is not None and rows <= most):
+            return part(batch, presence)
+        if rows is None:
+            rows = tf.shape(presence)[0]
+            count, size = (-(-rows // most), most) if compiled else equal_parts(rows, most)
+        else:
+            count, size = equal_parts(rows, most)
         parts = tf.nest.map_structure(lambda t: _split(t, count, size), (batch, presence))
-        shapes = self.space.shapes
 
         def add_part(
             index: int, totals: list[list[tf.Tensor]]
         ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
-            part, present = tf.nest.map_structure(lambda t: t[index], parts)
-            sums = one_part(part, present)
+            sums = part(*tf.nest.map_structure(lambda t: t[index], parts))
             return index + 1, tf.nest.map_structure(tf.add, totals, sums)
 
-        zeros = [[tf.zeros(shape) for shape in block] for block in shapes]
+        zeros = [[tf.zeros(shape) for shape in block] for block in self.space.shapes]
         _, totals = tf.while_loop(
             lambda index, _: index < count, add_part, (0, zeros), parallel_iterations=1
         )

@@ -95,6 +95,6 @@ class GaussianMechanism:
         flat = [tensor for block in sums for tensor in block]
         normals = iter(noise.normal([tuple(tensor.shape) for tensor in flat]))
         return [
-            [tensor + deviation * next(normals) for tensor in block]
+            [tensor + tf.cast(deviation * next(normals), tensor.dtype) for tensor in block]
             for block, deviation in zip(sums, deviations, strict=True)
         ]

@@ -17,7 +17,7 @@ from tf_lowrank_dp.algorithms.context import PublicGradients, ReleaseContext
 from tf_lowrank_dp.algorithms.state import AlgorithmState
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.gradient_methods.methods import METHODS
-from tf_lowrank_dp.optimizers.checks import check_finite, check_inner
+from tf_lowrank_dp.optimizers.checks import NOT_PRIVATE, check_finite, check_inner, check_scales
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.public_data import PublicData
 from tf_lowrank_dp.release.scaled import ScaledSpace, scaled_anchors, scales_of
@@ -25,6 +25,7 @@ from tf_lowrank_dp.release.space import Normal, ReleaseSpace
 from tf_lowrank_dp.spending import SPENDING
 
 _LEDGER_KEY = "privacy_ledger"
+_VALUES_KEY = "private_values"
 _SIGMA_KEY = "calibrated_noise_multiplier"
 
 
@@ -55,6 +56,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         gradient_scale: factors by which gradients are multiplied before they are clipped; the
             private gradient is divided by them.  Keys are parts of variable paths: with
             `{"classifier": 0.1}` this layer counts less in the norm and gets ten times the noise.
+            Between 1e-6 and 1e6.
         gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop"; all give the
             same numbers.
         accountant: "pld" (tight) or "rdp".
@@ -96,9 +98,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         _validate.clip_norm(l2_norm_clip=l2_norm_clip)
         check_finite(noise_multiplier, l2_norm_clip=l2_norm_clip)
         _validate.one_of(("flat", "per_layer"), clipping=clipping)
-        for part, scale in (gradient_scale or {}).items():
-            named: dict[str, Any] = {f"gradient_scale[{part!r}]": scale}
-            _validate.positive(**named)
+        check_scales(gradient_scale or {})
         _validate.one_of(tuple(METHODS), gradient_method=gradient_method)
         _validate.one_of(("pld", "rdp"), accountant=accountant)
         if planned_steps is not None:
@@ -208,11 +208,11 @@ class DPOptimizer(keras.optimizers.Optimizer):
 
     def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> NoReturn:
         """Refuses: gradients that do not come through the mechanism are not private."""
-        raise NotPrivateError(_NOT_PRIVATE)
+        raise NotPrivateError(NOT_PRIVATE)
 
     def scale_loss(self, loss: tf.Tensor) -> NoReturn:
         """Refuses: only ordinary, not private, training steps of Keras call this."""
-        raise NotPrivateError(_NOT_PRIVATE)
+        raise NotPrivateError(NOT_PRIVATE)
 
     def apply_private(self, gradients: Sequence, variables: Sequence) -> None:
         """Applies private gradients with the inner optimizer."""
@@ -245,6 +245,9 @@ class DPOptimizer(keras.optimizers.Optimizer):
     def save_own_variables(self, store: MutableMapping[str, np.ndarray]) -> None:
         """Stores ledger and algorithm's state; Keras stores the inner optimizer beside them."""
         self.algorithm_state.save(store)
+        values = SPENDING.values_to_save(self, without=self.state_variables)
+        if values.size:
+            store[_VALUES_KEY] = values
         store[_LEDGER_KEY] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
 
     def load_own_variables(self, store: Mapping[str, np.ndarray]) -> None:
@@ -261,11 +264,13 @@ class DPOptimizer(keras.optimizers.Optimizer):
             return
         try:
             stored = np.asarray(store[_LEDGER_KEY], np.uint8).tobytes().decode()
-            SPENDING.adopt([self], PrivacyLedger.from_json(stored))
+            values = store[_VALUES_KEY] if _VALUES_KEY in store.keys() else None
+            SPENDING.adopt([self], PrivacyLedger.from_json(stored), values)
         except ValueError:
             SPENDING.adopt([self], PrivacyLedger(prior_spend_unknown=True))
             raise
-        state = {name: store[name] for name in store.keys() if name != _LEDGER_KEY}
+        own = (_LEDGER_KEY, _VALUES_KEY)
+        state = {name: store[name] for name in store.keys() if name not in own}
         self.algorithm_state.load(state)
 
     def get_config(self) -> dict:
@@ -289,11 +294,3 @@ class DPOptimizer(keras.optimizers.Optimizer):
         config = dict(config)
         inner = config.pop("optimizer")
         return cls(keras.optimizers.deserialize(inner, custom_objects), **config)
-
-
-_NOT_PRIVATE = (
-    "Expected a private training step. Received: an ordinary one, in which this optimizer would "
-    "update the weights with gradients that are neither clipped nor noised. Call "
-    "tfdp.make_private(model) before model.fit (after loading a model as well), or use "
-    "tfdp.PrivateTrainer in a custom training loop."
-)

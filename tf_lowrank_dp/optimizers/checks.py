@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import keras
+
+from tf_lowrank_dp import _validate
+
+_MOST_SCALE = 1e6
+NOT_PRIVATE = (
+    "Expected a private training step. Received: an ordinary one, in which this optimizer would "
+    "update the weights with gradients that are neither clipped nor noised. Call "
+    "tfdp.make_private(model) before model.fit (after loading a model as well), or use "
+    "tfdp.PrivateTrainer in a custom training loop."
+)
 
 
 def check_finite(noise_multiplier: float | None, **named: float) -> None:
@@ -39,3 +51,19 @@ def check_inner(inner: keras.optimizers.Optimizer) -> None:
             f"{inner.gradient_accumulation_steps}. It would pay for noise once per microbatch. "
             "Use tfdp.make_private(model, microbatch_size=...) to bound memory instead."
         )
+
+
+def check_scales(gradient_scale: Mapping[str, float]) -> None:
+    """Refuses scales with which squares of ordinary gradients vanish or overflow in float32.
+
+    Raises:
+        ValueError: a scale is no number between 1e-6 and 1e6.
+    """
+    for part, scale in gradient_scale.items():
+        named: dict[str, Any] = {f"gradient_scale[{part!r}]": scale}
+        if not 1 / _MOST_SCALE <= _validate.positive(**named) <= _MOST_SCALE:
+            raise ValueError(
+                f"Expected gradient_scale[{part!r}] between {1 / _MOST_SCALE:g} and "
+                f"{_MOST_SCALE:g}. Received: {scale}. Squares of so scaled gradients vanish or "
+                "overflow in float32, so they could not be clipped. Pass a milder scale."
+            )

@@ -1,11 +1,69 @@
-"""Padding of a draw to one of a few sizes, so that compiled programs are reused between draws."""
+"""Padding of a draw to whole parts of one size, so that one compiled program serves all draws."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from scipy import stats
+
+from tf_lowrank_dp.accounting import Sampling
+
+
+def part_rows(sampling: Sampling, most: int | None = None) -> int:
+    """The number of rows of the parts in which draws are computed: a public constant.
+
+    A Poisson draw of `n` rows is padded to `ceil(n / rows)` parts.  The size returned is the one
+    with the fewest rows computed, `rows E[max(1, ceil(n / rows))]`: a little above the expected
+    size (64: 76 rows, 81 computed a step; 1,024: 1,094 and 1,110), or an even division of it.
+    Shuffled batches are never larger than stated, so no row is padded.
+
+    Args:
+        sampling: how batches are drawn.
+        most: largest number of rows of a part, at least 1; None for a draw at once.
+
+    Returns:
+        Rows of each part, at least 1 and at most `most`.
+
+    Example:
+
+    >>> part_rows(Sampling.poisson(num_examples=60_000, batch_size=64))
+    76
+    >>> part_rows(Sampling.shuffle(batch_size=64, steps_per_pass=9), most=40)
+    32
+    """
+    expected = sampling.batch_size
+    if sampling.kind == "shuffle":
+        return _even(expected, most)
+    spread = math.ceil(math.sqrt(expected))
+    least = expected if most is None else _even(expected, most)
+    largest = expected + 6 * spread if most is None else min(most, least + 6 * spread)
+    step = max(1, spread // 8)
+    return min(range(least, largest + 1, step), key=lambda rows: rows_computed(expected, rows))
+
+
+def rows_computed(batch_size: int, rows: int) -> float:
+    """Expected number of rows of a Poisson draw that is padded to parts of `rows` rows.
+
+    Args:
+        batch_size: expected number of examples.
+        rows: of a part.
+
+    Example:
+
+    >>> round(rows_computed(64, 76), 1)
+    80.7
+    """
+    multiples = np.arange(rows, batch_size + 12 * math.isqrt(batch_size) + 12, rows)
+    return rows * (1.0 + float(stats.poisson.sf(multiples, batch_size).sum()))
+
+
+def _even(rows: int, most: int | None) -> int:
+    """Rows of each part if they are as few and as equal as can be."""
+    count = 1 if most is None else -(-rows // most)
+    return -(-rows // count)
 
 
 def padded_size(n: int, multiple: int) -> int:

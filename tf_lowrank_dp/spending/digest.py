@@ -1,10 +1,11 @@
-"""Digests that tell whether the values of variables have changed.
+"""Digests that tell whether the values of variables have changed, or are those of a file.
 
-They are compared within one process only, and keyed anew for each.
+The former are compared within one process only, and keyed anew for each.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Sequence
@@ -14,20 +15,23 @@ import numpy as np
 import tensorflow as tf
 
 _KEY = os.urandom(16)
+FIXED_KEY = bytes(16)
+"""For digests in files, beside the values themselves."""
 _ON_HOST = 1 << 16  # values; XLA takes longer to compile than BLAKE2 to read so few
 _UNROLLED = 8  # sums side by side, for vector instructions; twice as many do not fit in registers
 
 
-def digests(variables: Sequence) -> list[bytes]:
+def digests(variables: Sequence, key: bytes = _KEY) -> list[bytes]:
     """A digest of the bits of each variable, in their order.
 
     Large variables are read on their device, once, by one loop of XLA that mixes each 32-bit word
-    with its position and a secret key and adds the results up in two lanes: 64 bits.  Nobody who
+    with its position and the key and adds the results up in two lanes: 64 bits.  Nobody who
     does not know the key can choose values that collide; others collide once in 2^64.  Variables
     of up to 65,536 values are read on the host by BLAKE2.
 
     Args:
         variables: Keras or TensorFlow variables of any shape and dtype.
+        key: 16 bytes; by default those of this process, which nobody knows.
 
     Returns:
         16 bytes each for small variables, 8 for large ones.
@@ -41,34 +45,30 @@ def digests(variables: Sequence) -> list[bytes]:
     with tf.init_scope():
         values = [tf.convert_to_tensor(variable) for variable in variables]
     with ThreadPoolExecutor() as threads:  # XLA's loops have one each
-        return list(threads.map(_digest, values))
+        return list(threads.map(functools.partial(_digest, key=key), values))
 
 
-def _digest(value: tf.Tensor) -> bytes:
+def _digest(value: tf.Tensor, key: bytes) -> bytes:
     if value.shape.num_elements() > _ON_HOST:
-        return _lanes(value).numpy().tobytes()
-    return _on_host(value)
-
-
-def _on_host(value: tf.Tensor) -> bytes:
+        return _lanes(value, tf.constant(np.frombuffer(key[:8], np.uint32))).numpy().tobytes()
     array = np.ascontiguousarray(value.numpy())
-    return hashlib.blake2b(array.tobytes(), key=_KEY, digest_size=16).digest()
+    return hashlib.blake2b(array.tobytes(), key=key, digest_size=16).digest()
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _lanes(value: tf.Tensor) -> tf.Tensor:
+def _lanes(value: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     """Two sums of mixed words, uint32 `(2,)`, of a tensor of more than `_UNROLLED` words."""
     words = _words(value)
     size = words.shape[0] // _UNROLLED
     index_type = tf.int32 if words.shape[0] < 1 << 31 else tf.int64
     positions = tf.cast(tf.range(words.shape[0], dtype=index_type), tf.uint32)
     rest = slice(_UNROLLED * size, None)
-    sums = _mixed(words[rest], positions[rest])
+    sums = _mixed(words[rest], positions[rest], key)
     totals = [tf.reduce_sum(lane) for lane in sums]
     columns: Sequence[tf.Tensor] = []
     for index in range(_UNROLLED):
         part = slice(index * size, (index + 1) * size)
-        lanes = _mixed(words[part], positions[part])
+        lanes = _mixed(words[part], positions[part], key)
         columns = [a + b for a, b in zip(columns, lanes, strict=True)] if columns else lanes
     return tf.stack([a + tf.reduce_sum(b) for a, b in zip(totals, columns, strict=True)])
 
@@ -82,13 +82,12 @@ def _words(value: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.reshape(tf.bitcast(value, kind), [-1]), tf.uint32)
 
 
-def _mixed(words: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _mixed(words: tf.Tensor, positions: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Words mixed with their positions and the key, in two ways: multiply, shift, exclusive or."""
-    first_key, second_key = np.frombuffer(_KEY[:8], np.uint32)
-    lane = (words ^ first_key) + positions * np.uint32(0x9E3779B1)
+    lane = (words ^ key[0]) + positions * np.uint32(0x9E3779B1)
     lane = _folded(lane * np.uint32(0x7FEB352D), 15)
     lane = _folded(lane * np.uint32(0x846CA68B) + positions, 16)
-    return lane, _folded((lane + second_key) * np.uint32(0x21F0AAAD), 15)
+    return lane, _folded((lane + key[1]) * np.uint32(0x21F0AAAD), 15)
 
 
 def _folded(words: tf.Tensor, bits: int) -> tf.Tensor:

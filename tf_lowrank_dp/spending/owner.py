@@ -3,45 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import weakref
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from typing import TypeAlias
 
 import keras
+import numpy as np
 
 from tf_lowrank_dp.accounting import LedgerFile, PrivacyLedger, open_ledger_file
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.record import Record, merged
-
-Thing: TypeAlias = keras.Variable | keras.layers.Layer | keras.optimizers.Optimizer
-"""What records are kept for; a model is a layer as well."""
+from tf_lowrank_dp.spending.trace import Thing, Trace
+from tf_lowrank_dp.spending.values import KnownValues, stored_digests
 
 _UNKNOWN = Record(PrivacyLedger(prior_spend_unknown=True))
-
-
-@dataclasses.dataclass
-class _Trace:
-    """What is known of one variable, or of another thing that is asked what was spent on it.
-
-    Attributes:
-        records: what its value depends on.
-        runs: those whose steps update it.
-        latest: digest of its value when it was last looked at.
-        seen: digests of values that such steps, or a file with its ledger, have left there.
-        seen_at: releases of `runs` when it was looked at; None if any value is theirs.
-        watched: how many private calls of `fit` or `evaluate` it takes part in now.
-        links: other things whose records count as its own.
-    """
-
-    records: frozenset[Record] = frozenset()
-    runs: frozenset[Record] = frozenset()
-    latest: bytes | None = None
-    seen: set[bytes] = dataclasses.field(default_factory=set)
-    seen_at: int | None = None
-    watched: int = 0
-    links: list[weakref.ref] = dataclasses.field(default_factory=list)
 
 
 class Spending:
@@ -61,18 +36,21 @@ class Spending:
     a thing gains a record between two steps, `version` changes and the run begins anew.  *A file
     with a ledger* brings values that depend on this ledger at most; `adopt` adds it to all that
     the optimizer is linked to: from the start the variables it is built with, and all of the
-    model when that is first seen.  *Keras' callbacks* in a private `fit` assign functions of the
-    model's values, which share the records of the run.  *Anything else* leaves a value that no
-    digest knows, and the next look marks it: more may have been spent.  A record is taken away
-    by `undone_on_error` alone, whose caller gives the values back; entries only grow
-    (`PrivacyLedger`), and counters only count.
+    model when that is first seen; and `recognise` to any variable that holds, when it is looked
+    at, a value that the file says private steps have made.  *Keras' callbacks* in a private `fit`
+    assign functions of the model's values, which share the records of the run.  *Anything else*
+    leaves a value that no digest knows, and the next look marks it: more may have been spent.  A
+    record is taken away by `undone_on_error` alone, whose caller gives the values back; entries
+    only grow (`PrivacyLedger`), and counters only count.
 
     Not claimed: values of variables for which nothing is recorded are taken as public (statements
-    say so), and so is what a user's callback adds to the model's own values in a private `fit`.
+    say so), those of a file that are changed before anything looks at them among them, and so is
+    what a user's callback adds to the model's own values in a private `fit`.
     """
 
     def __init__(self) -> None:
-        self._traces: dict[int, _Trace] = {}
+        self._traces: dict[int, Trace] = {}
+        self._values = KnownValues()
         self._files: MutableMapping[keras.Model, LedgerFile] = weakref.WeakKeyDictionary()
         self.version = 0
         """Grows whenever a thing gains a record."""
@@ -128,12 +106,19 @@ class Spending:
         for variable, digest in zip(loadable, digests(loadable), strict=True):
             self._trace(variable).latest = digest
 
-    def adopt(self, things: Iterable[Thing], ledger: PrivacyLedger) -> None:
+    def adopt(
+        self, things: Iterable[Thing], ledger: PrivacyLedger, values: np.ndarray | None = None
+    ) -> None:
         """Adds a ledger that came with values of these things, and of those linked to them.
 
         Keras loads layers, with rare exceptions, before the optimizer that brings the ledger.  So
         a value that differs from the one before is that of the file; one that does not may still
         come, and is taken for it when it is looked at next.
+
+        Args:
+            things: what the ledger came with.
+            ledger: what was spent.
+            values: what `values_to_save` told of the values in the file.
 
         Raises:
             ValueError: it holds another run under a known id.  Nothing is added then.
@@ -141,13 +126,39 @@ class Spending:
         things = list(things)
         for trace in [self._trace(thing) for thing in things]:
             things += _alive(trace.links)
-        self._add(things, ledger)
+        record = self.add(things, ledger)
+        if values is not None:
+            self._values.add(values, record)
         for thing in things:
             self._trace(thing).seen_at = None
         loaded = [thing for thing in things if self._trace(thing).latest is not None]
         for variable, digest in zip(loaded, digests(loaded), strict=True):
             if digest != self._trace(variable).latest:
                 self._note(variable, digest)
+
+    def recognise(self, variables: Iterable[Thing]) -> None:
+        """Adds to variables what any file that was loaded says of the values that they hold."""
+        unseen = [v for v in variables if not self._values.of_size(v) <= self._runs(v)]
+        for variable, records in zip(unseen, self._values.records(unseen), strict=True):
+            if records:
+                self._attach([variable], records)
+                self._trace(variable).runs |= records
+
+    def values_to_save(self, optimizer: Thing, without: Iterable[Thing]) -> np.ndarray:
+        """Digests of the values that private steps have made, of what an optimizer is linked to.
+
+        Args:
+            optimizer: what is being saved.
+            without: variables that no other model will hold.
+        """
+        excluded = {id(thing) for thing in without}
+        linked = [v for v in _alive(self._trace(optimizer).links) if id(v) not in excluded]
+        self.recognise([thing for thing in linked if not isinstance(thing, keras.layers.Layer)])
+        made: dict[int, Thing] = {}
+        for thing in linked:
+            if any(run.ledger.num_steps for run in self._runs(thing)):
+                made |= {id(variable): variable for variable in _values_of(thing)}
+        return stored_digests(list(made.values()))
 
     def mark_unknown(self, things: Iterable[Thing]) -> None:
         """States that more may have been spent on these things than is known.  It stays so."""
@@ -209,22 +220,31 @@ class Spending:
             ValueError: see `adopt` and `open_ledger_file`.
         """
         file = open_ledger_file(path)
-        self._add(things, file.ledger)
+        self.add(things, file.ledger)
         file.add(self.ledger(things))
         self._files[model] = file
 
-    def _trace(self, thing: Thing) -> _Trace:
-        trace = self._traces.get(id(thing))
-        if trace is None:
-            trace = self._traces[id(thing)] = _Trace()
-            weakref.finalize(thing, self._traces.pop, id(thing), None).atexit = False
-        return trace
+    def add(self, things: Sequence[Thing], ledger: PrivacyLedger) -> Record:
+        """Adds what was spent elsewhere, unless it contradicts what is known of these things.
 
-    def _add(self, things: Sequence[Thing], ledger: PrivacyLedger) -> None:
-        """Adds a loaded ledger, unless it contradicts what is known of these things."""
+        Raises:
+            ValueError: it holds another run under a known id.  Nothing is added then.
+        """
         record = Record(ledger)
         merged(self.records(things) | {record})
         self._attach(things, frozenset({record}))
+        return record
+
+    def _trace(self, thing: Thing) -> Trace:
+        trace = self._traces.get(id(thing))
+        if trace is None:
+            trace = self._traces[id(thing)] = Trace()
+            weakref.finalize(thing, self._traces.pop, id(thing), None).atexit = False
+        return trace
+
+    def _runs(self, thing: Thing) -> frozenset[Record]:
+        trace = self._traces.get(id(thing))
+        return frozenset() if trace is None else trace.runs
 
     def _attach(self, things: Iterable[Thing], records: frozenset[Record]) -> None:
         for trace in [self._trace(thing) for thing in things] if records else []:
@@ -253,6 +273,13 @@ class Spending:
         trace = self._trace(variable)
         trace.latest, trace.seen_at = digest, _steps(trace.runs)
         trace.seen.add(digest)
+
+
+def _values_of(thing: Thing) -> list[keras.Variable]:
+    """The variable; of a layer the new ones that quantisation has put in the place of others."""
+    if not isinstance(thing, keras.layers.Layer):
+        return [thing]
+    return thing.weights if thing.dtype_policy.quantization_mode is not None else []
 
 
 def _steps(runs: Iterable[Record]) -> int:

@@ -2,6 +2,7 @@
 
 from tf_lowrank_dp.training.callbacks import PrivacyBudget
 from tf_lowrank_dp.training.make_private import make_private, make_standard
+from tf_lowrank_dp.training.other_releases import record_release
 from tf_lowrank_dp.training.replace_batch_normalization import replace_batch_normalization
 from tf_lowrank_dp.training.report import privacy_spent, privacy_statement
 from tf_lowrank_dp.training.trainer import PrivateTrainer
@@ -13,5 +14,6 @@ __all__ = [
     "make_standard",
     "privacy_spent",
     "privacy_statement",
+    "record_release",
     "replace_batch_normalization",
 ]

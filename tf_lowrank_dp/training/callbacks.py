@@ -9,20 +9,25 @@ import keras
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp._types import Logs
 from tf_lowrank_dp.errors import PrivacyBudgetExceededError
-from tf_lowrank_dp.training.report import privacy_spent
+from tf_lowrank_dp.training.report import accountant_of, delta_of, privacy_spent
+from tf_lowrank_dp.training.state import Run, find_state
+from tf_lowrank_dp.training.step_limit import StepLimit
 
 
 class PrivacyBudget(keras.callbacks.Callback):
-    """Shows epsilon in the progress bar and history, and stops training at a budget.
+    """Shows epsilon in the progress bar and history, and stops before a budget is exceeded.
+
+    How many steps the budget allows is computed when `fit` begins, and again when something else
+    was spent on the model meanwhile.
 
     Args:
-        epsilon: training stops, without an error, after the epoch (or the check inside one) that
-            reaches this value; a `fit` that starts at or above it raises
-            `PrivacyBudgetExceededError`.  None only shows it.  An optimizer compiled with
-            `epsilon` never exceeds its own target, with or without this callback.
+        epsilon: training stops, without an error, before the execution of steps that would exceed
+            this value; a `fit` in which the first one would raises `PrivacyBudgetExceededError`.
+            None only shows epsilon.  An optimizer compiled with `epsilon` never exceeds its own
+            target, with or without this callback.
         delta: delta of the guarantee; the optimizer's if None.
-        every: number of batches between two checks inside an epoch; None checks at its end.
-            Each check composes the accountant anew, which takes about a second.
+        every: number of batches between two values of epsilon shown inside an epoch; None shows
+            it at its end.  Each composes the accountant anew, which takes about a second.
 
     Example:
 
@@ -42,27 +47,45 @@ class PrivacyBudget(keras.callbacks.Callback):
         self.delta = delta
         self.every = every
         self._spent = 0.0
+        self._limit: StepLimit | None = None
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        self._check()
-        if self._spent >= self.epsilon:
-            raise PrivacyBudgetExceededError(
-                f"Expected a spend below the budget epsilon={self.epsilon}. Received: epsilon="
-                f"{self._spent} is already spent. Raise the budget, or train a new model."
-            )
+        planned = (self.params.get("epochs") or 1) * (self.params.get("steps") or 1)
+        delta, accountant = delta_of(self.model, self.delta), accountant_of(self.model)
+        self._limit = StepLimit(self.epsilon, delta, accountant, planned=planned)
+        self._refuse_if_spent()
+
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        self._refuse_if_spent()  # where a callback has trained on, or spent, since the check below
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        if self.every is not None and (batch + 1) % self.every == 0:
-            self._check()
-        if self.every is not None and logs is not None:
-            logs["epsilon"] = self._spent
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        self._check()
+        if not self._has_room():
+            self.model.stop_training = True
+        if self.every is None:
+            return
+        if (batch + 1) % self.every == 0:
+            self._spent = privacy_spent(self.model, self.delta)
         if logs is not None:
             logs["epsilon"] = self._spent
 
-    def _check(self) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self._spent = privacy_spent(self.model, self.delta)
-        if self._spent >= self.epsilon:
-            self.model.stop_training = True
+        if logs is not None:
+            logs["epsilon"] = self._spent
+
+    def _refuse_if_spent(self) -> None:
+        if not self._has_room():
+            raise PrivacyBudgetExceededError(
+                f"Expected room for another step within the budget epsilon={self.epsilon}. "
+                f"Received: epsilon={privacy_spent(self.model, self.delta)} is already spent. "
+                "Raise the budget, or train a new model."
+            )
+
+    def _has_room(self) -> bool:
+        """Whether the next execution of steps stays within the budget."""
+        state = find_state(self.model)
+        run: Run | None = None if state is None else state.run
+        if run is None or self._limit is None or math.isinf(self.epsilon):
+            return True
+        wanted = self.model.steps_per_execution
+        return self._limit.left(run, wanted) == wanted

@@ -52,7 +52,6 @@ def training_data(
     sampling_rate: float | None,
     num_examples: int | None,
     seed: int | None,
-    pad_to_multiple: int | None,
 ) -> TrainingData:
     """Samples arrays ourselves; takes the user's word for data sets that are already batched."""
     refuse_distribution(data=x)
@@ -93,7 +92,6 @@ def training_data(
             batch_size=32 if batch_size is None else batch_size,
             sample_weight=sample_weight,
             class_weight=class_weight,
-            pad_to_multiple=pad_to_multiple,
             seed=seed,
         )
     steps = steps_per_epoch or sampler.steps or sampler.steps_per_epoch

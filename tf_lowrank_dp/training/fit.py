@@ -12,10 +12,12 @@ import tensorflow as tf
 
 from tf_lowrank_dp._keras.compiled import called_by_fit
 from tf_lowrank_dp._types import Logs, Nested
+from tf_lowrank_dp.sampling.padding import part_rows
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
+from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.run import check_budget, start_run
 from tf_lowrank_dp.training.running_fit import (
@@ -25,7 +27,7 @@ from tf_lowrank_dp.training.running_fit import (
     running,
 )
 from tf_lowrank_dp.training.saving import restore_backup
-from tf_lowrank_dp.training.state import look
+from tf_lowrank_dp.training.state import look, state_of
 from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
 
@@ -92,6 +94,7 @@ def fit(
     optimizer = private_optimizer(model)
     validate_model(model)
     validate_training_step(model)
+    warn_about_adapted_layers(model)
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
     data = training_data(
@@ -106,13 +109,13 @@ def fit(
         sampling_rate=sampling_rate,
         num_examples=num_examples,
         seed=optimizer.seed,
-        pad_to_multiple=_granule(batch_size or 32, model.jit_compile),
     )
     _warn_about_delta(optimizer.delta, data.sampling.num_examples)
     steps = max(0, epochs - initial_epoch) * _steps_taken(model, data)
     loss = CompiledLoss(model, float(data.sampling.batch_size))
-    jit_compile = bool(model.jit_compile) and not model.run_eagerly
-    judged = JudgedGraphs(model, loss, optimizer.gradient_method, jit_compile)
+    compiled = model.jit_compile and not model.run_eagerly
+    rows = part_rows(data.sampling, state_of(model).microbatch_size) if compiled else None
+    judged = JudgedGraphs(model, loss, optimizer.gradient_method, rows)
     judged.judge(data.element_spec)
     if optimizer.public_data is not None:
         warn_about_overlap(optimizer.public_data.features, x)
@@ -185,12 +188,6 @@ class _StepGuard(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         allow_execution(self.model)
-
-
-def _granule(batch_size: int, jit_compile: bool) -> int:
-    """Batches are padded to multiples of this: XLA compiles for each size, so it gets fewer."""
-    root = math.isqrt(max(batch_size - 1, 0)) + 1
-    return 2 * root if jit_compile else root
 
 
 def _steps_taken(model: keras.Model, data: TrainingData) -> int:

@@ -31,14 +31,18 @@ class JudgedGraphs:
         model: a built model.
         forward: takes a batch and returns losses `(b,)` and more.
         gradient_method: a key of `METHODS`.
-        jit_compile: whether XLA will compile what is traced.
+        compiled_rows: where XLA compiles, the number of rows of each part of a batch.
     """
 
     def __init__(
-        self, model: keras.Model, forward: Forward, gradient_method: str, jit_compile: bool = False
+        self,
+        model: keras.Model,
+        forward: Forward,
+        gradient_method: str,
+        compiled_rows: int | None = None,
     ):
         self._model, self._forward = model, forward
-        self._method, self._jit_compile = gradient_method, jit_compile
+        self._method, self._compiled_rows = gradient_method, compiled_rows
         self._masks = SecretStream()
         self._digests: set[bytes] = set()
 
@@ -60,9 +64,14 @@ class JudgedGraphs:
                     METHODS[self._method](self._model, self._forward, batch)
             self._accept(parts[0])
 
-        traced = tf.function(step, autograph=False, jit_compile=self._jit_compile)
+        rows = self._compiled_rows
+        traced = tf.function(step, autograph=False, jit_compile=rows is not None)
+        specs = tf.nest.map_structure(
+            lambda spec: tf.TensorSpec([spec.shape[0] or rows, *spec.shape[1:]], spec.dtype),
+            element_spec,
+        )
         try:
-            traced.get_concrete_function(element_spec)
+            traced.get_concrete_function(specs)
         except UnsupportedModelError:
             raise
         except ValueError as error:

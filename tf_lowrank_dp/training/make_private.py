@@ -14,6 +14,7 @@ from tf_lowrank_dp._keras.compiled import record_optimizer
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.fit import evaluate, fit, predict
+from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.saving import load_weights, save, save_weights
 from tf_lowrank_dp.training.state import (
     PrivateState,
@@ -98,6 +99,7 @@ def make_private(
         _validate.integer_at_least(1, microbatch_size=microbatch_size)
     validate_model(model)
     look(model)
+    warn_about_adapted_layers(model)
     if ledger_path is not None:
         SPENDING.open_file(model, ledger_path, things_of(model))
         look(model)

@@ -7,6 +7,7 @@ import keras
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import statement
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.training.other_releases import notes_of
 from tf_lowrank_dp.training.state import find_state, ledger_of
 
 
@@ -33,7 +34,7 @@ def privacy_spent(model: keras.Model, delta: float | None = None) -> float:
     >>> tfdp.privacy_spent(tfdp.make_private(model), delta=1e-5)
     0.0
     """
-    return ledger_of(model).epsilon(_delta(model, delta), accountant=_accountant(model))
+    return ledger_of(model).epsilon(delta_of(model, delta), accountant=accountant_of(model))
 
 
 def privacy_statement(model: keras.Model, delta: float | None = None) -> str:
@@ -50,9 +51,10 @@ def privacy_statement(model: keras.Model, delta: float | None = None) -> str:
     run = state.run if state else None
     return statement(
         ledger_of(model),
-        _delta(model, delta),
-        accountant=_accountant(model),
+        delta_of(model, delta),
+        accountant=accountant_of(model),
         num_examples=run.sampling.num_examples if run is not None else None,
+        notes=notes_of(model),
     )
 
 
@@ -60,10 +62,16 @@ def _optimizer(model: keras.Model) -> DPOptimizer | None:
     return getattr(model, "optimizer", None)
 
 
-def _delta(model: keras.Model, delta: float | None) -> float:
+def delta_of(model: keras.Model, delta: float | None) -> float:
+    """The given delta, else the optimizer's.
+
+    Raises:
+        ValueError: there is none.
+    """
     delta = delta if delta is not None else getattr(_optimizer(model), "delta", None)
     return _validate.below_one(delta=delta)
 
 
-def _accountant(model: keras.Model) -> str:
+def accountant_of(model: keras.Model) -> str:
+    """The accountant that the optimizer was given, else the tight one."""
     return getattr(_optimizer(model), "accountant", "pld")

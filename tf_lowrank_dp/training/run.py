@@ -15,7 +15,6 @@ from tf_lowrank_dp.accounting import (
     PrivacyLedger,
     Sampling,
     calibrate_noise_multiplier,
-    max_steps,
 )
 from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 from tf_lowrank_dp.layers.parameters import describe_parameters
@@ -23,12 +22,14 @@ from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.sampling.padding import part_rows
 from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.public_gradients import public_gradients
 from tf_lowrank_dp.training.running_fit import refuse_nesting
 from tf_lowrank_dp.training.state import Run, ledger_of, look, state_of, things_of
+from tf_lowrank_dp.training.step_limit import StepLimit
 from tf_lowrank_dp.training.train_step import private_optimizer
 
 _NOTED_AHEAD = 64  # a ledger file is at most this fraction of the steps taken ahead of them
@@ -73,7 +74,7 @@ def start_run(
         run.engine.masks.rekey()
         _begin(run, model)
         return run
-    noise_multiplier, allowed = _noise_multiplier(optimizer, sampling, steps, ledger)
+    noise_multiplier, limit = _noise_multiplier(optimizer, sampling, steps, ledger)
     context = optimizer.release_context(
         describe_parameters(model),
         _public_randomness(optimizer.seed).normal,
@@ -104,6 +105,7 @@ def start_run(
         expected_batch_size=float(sampling.batch_size),
         gradient_method=optimizer.gradient_method,
         microbatch_size=state.microbatch_size,
+        part_rows=part_rows(sampling, state.microbatch_size),
         steps=counter,
     )
     run = Run(
@@ -115,8 +117,7 @@ def start_run(
         entry,
         Record(entry=entry, counter=counter),
         loss,
-        allowed,
-        ledger.num_steps,
+        limit,
     )
     state.run = run
     model.train_function = None
@@ -147,13 +148,14 @@ def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) ->
         PrivacyBudgetExceededError: with the target and what it would become.
         OSError: the file cannot be written.
     """
-    run, optimizer = state_of(model).run, private_optimizer(model)
+    private_optimizer(model)
+    run = state_of(model).run
     assert run is not None
     if run.version != SPENDING.version:
         look(model)
         _begin(run, model)
-    if run.allowed_steps is not None:
-        _refuse_overspending(run, optimizer, steps)
+    if run.limit is not None and run.limit.left(run, steps) < steps:
+        raise PrivacyBudgetExceededError(_overspending(run, run.limit, steps))
     file = SPENDING.file(model)
     if file is not None:
         _note_ahead(run, file, steps, left)
@@ -167,7 +169,8 @@ def _note_ahead(run: Run, file: LedgerFile, steps: int, left: int | None) -> Non
     taken = run.steps
     if taken + steps <= run.noted_steps:
         return
-    ends = [end for end in (left, run.allowed_steps and run.allowed_steps - taken) if end]
+    allowed = None if run.limit is None else run.limit.allowed
+    ends = [end for end in (left, allowed and allowed - taken) if end]
     ahead = max(steps, min([taken // _NOTED_AHEAD, *ends]))
     entry = dataclasses.replace(run.entry, steps=taken + ahead)
     ledger = run.ledger
@@ -176,30 +179,15 @@ def _note_ahead(run: Run, file: LedgerFile, steps: int, left: int | None) -> Non
     run.noted_steps = entry.steps
 
 
-def _refuse_overspending(run: Run, optimizer: DPOptimizer, steps: int) -> None:
-    ledger, (_, delta) = run.ledger, _target(optimizer)
-    _count_other_runs(run, optimizer, ledger)
-    assert run.allowed_steps is not None
-    if run.steps + steps <= run.allowed_steps:
-        return
-    would_be = ledger.epsilon(delta, accountant=optimizer.accountant, extra=[_more(run, steps)])
-    raise PrivacyBudgetExceededError(
-        f"Expected epsilon to stay within {optimizer.epsilon} at delta {optimizer.delta}, which "
-        f"allows this run {run.allowed_steps} steps. Received: step {run.steps + steps}, after "
+def _overspending(run: Run, limit: StepLimit, steps: int) -> str:
+    more = [_more(run, steps)]
+    would_be = run.ledger.epsilon(limit.delta, accountant=limit.accountant, extra=more)
+    return (
+        f"Expected epsilon to stay within {limit.epsilon} at delta {limit.delta}, which "
+        f"allows this run {limit.allowed} steps. Received: step {run.steps + steps}, after "
         f"which epsilon would be {would_be:.4f}. Stop here, or compile with a larger epsilon; "
         "plan ahead with planned_steps= when training in several fits."
     )
-
-
-def _count_other_runs(run: Run, optimizer: DPOptimizer, ledger: PrivacyLedger) -> None:
-    """Lowers the steps allowed if the ledger learnt of other releases (weights were loaded)."""
-    other_steps = ledger.num_steps - run.steps
-    if other_steps == run.other_steps:
-        return
-    further = max_steps(*_target(optimizer), run.entry, ledger, optimizer.accountant)
-    assert run.allowed_steps is not None
-    run.allowed_steps = min(run.allowed_steps, run.steps + further)
-    run.other_steps = other_steps
 
 
 def _more(run: Run, steps: int) -> LedgerEntry:
@@ -214,32 +202,29 @@ def _more(run: Run, steps: int) -> LedgerEntry:
 
 def _noise_multiplier(
     optimizer: DPOptimizer, sampling: Sampling, steps: int, ledger: PrivacyLedger
-) -> tuple[float, int | None]:
+) -> tuple[float, StepLimit | None]:
     """The given multiplier, the one calibrated before, or one calibrated now; and for how many."""
     if optimizer.noise_multiplier is not None:
         return float(optimizer.noise_multiplier), None
-    calibrated, target = optimizer.calibrated_noise_multiplier, _target(optimizer)
+    assert optimizer.epsilon is not None and optimizer.delta is not None
+    limit = StepLimit(optimizer.epsilon, optimizer.delta, optimizer.accountant, planned=steps)
+    calibrated = optimizer.calibrated_noise_multiplier
     if calibrated is not None and ledger.num_steps:
-        entry = LedgerEntry(sampling, calibrated, steps=0)
-        return calibrated, max_steps(*target, entry, ledger, optimizer.accountant)
+        return calibrated, limit
     planned = optimizer.planned_steps or steps
     calibrated = calibrate_noise_multiplier(
-        *target,
+        limit.epsilon,
+        limit.delta,
         sampling.batch_size,
         sampling.num_examples,
         steps=planned,
-        accountant=optimizer.accountant,
+        accountant=limit.accountant,
         spent=ledger,
         sampling=sampling,
     )
     optimizer.calibrated_noise_multiplier = calibrated
-    return calibrated, planned
-
-
-def _target(optimizer: DPOptimizer) -> tuple[float, float]:
-    """The epsilon and delta of an optimizer that was not given its noise multiplier."""
-    assert optimizer.epsilon is not None and optimizer.delta is not None
-    return optimizer.epsilon, optimizer.delta
+    limit.allowed, limit.is_final, limit.other_steps = planned, True, ledger.num_steps
+    return calibrated, limit
 
 
 def _settings(optimizer: DPOptimizer) -> dict:

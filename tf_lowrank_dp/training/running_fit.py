@@ -28,10 +28,12 @@ class _Fit:
 
     Attributes:
         run: what it counts.
+        steps_per_execution: of the model when it began; Keras' loop keeps to that.
         thread: the thread that may execute once, as its next execution was checked; or None.
     """
 
     run: Run
+    steps_per_execution: int
     thread: int | None = None
 
 
@@ -50,7 +52,7 @@ def running(model: keras.Model, run: Run) -> Iterator[None]:
     """
     with _LOCK:
         refuse_nesting(model)
-        _FITS[model] = _Fit(run)
+        _FITS[model] = _Fit(run, model.steps_per_execution)
     try:
         yield
     finally:
@@ -83,8 +85,16 @@ def check_run(model: keras.Model) -> None:
 
     Raises:
         NotPrivateError: model, optimizer or loss have been exchanged since `fit` began.
+        ValueError: `steps_per_execution` has been changed: an execution would not have the steps
+            that are checked against the budget.
     """
-    run, state = _FITS[model].run, find_state(model)
+    fit, state = _FITS[model], find_state(model)
+    run = fit.run
+    if model.steps_per_execution != fit.steps_per_execution:
+        raise ValueError(
+            f"Expected steps_per_execution={fit.steps_per_execution}, as it was when fit began. "
+            f"Received: {model.steps_per_execution}. Change it between two calls of fit."
+        )
     if not (
         state is not None
         and state.run is run
@@ -102,7 +112,7 @@ def check_run(model: keras.Model) -> None:
 
 def bound_to_run(model: keras.Model, function: Callable) -> Callable:
     """Keras' train function, for the present run only and only where `fit` has allowed it."""
-    run = state_of(model).run
+    run, steps = state_of(model).run, model.steps_per_execution
 
     def train_function(iterator: Iterator) -> Nested:
         fit = _FITS.get(model)
@@ -116,6 +126,7 @@ def bound_to_run(model: keras.Model, function: Callable) -> Callable:
         with executing(run):
             return function(iterator)
 
+    train_function.steps_per_execution = steps  # type: ignore[attr-defined]  # traced for these
     return train_function
 
 

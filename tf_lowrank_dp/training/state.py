@@ -14,6 +14,7 @@ from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.spending import SPENDING, Record, merged
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
+from tf_lowrank_dp.training.step_limit import StepLimit
 
 _ATTRIBUTE = "_privacy_state"
 
@@ -32,8 +33,7 @@ class Run:
         record: the same with its steps, as variables keep it.
         loss: per-example losses of the model, or None in a custom loop.
         judged: the graphs of `fit` that were looked at; None in a custom loop.
-        allowed_steps: number of releases the budget was calibrated for; None without a budget.
-        other_steps: releases of other runs that `allowed_steps` takes into account.
+        limit: the steps that the optimizer's target allows; None without one.
         others: other records that the model depends on.
         version: of `SPENDING`, when `others` were found.
         noted_steps: releases of the run that the ledger's file holds, ahead of those taken.
@@ -47,8 +47,7 @@ class Run:
     entry: LedgerEntry
     record: Record
     loss: CompiledLoss | None
-    allowed_steps: int | None
-    other_steps: int
+    limit: StepLimit | None
     judged: JudgedGraphs | None = None
     others: frozenset[Record] = frozenset()
     version: int = -1
@@ -88,8 +87,9 @@ def things_of(model: keras.Model) -> list:
 def look(model: keras.Model) -> None:
     """Tells the owner of the ledgers what the model consists of now, and has its values checked."""
     optimizer = getattr(model, "optimizer", None)
+    SPENDING.recognise(model.weights)
     if isinstance(optimizer, DPOptimizer):
-        SPENDING.link(optimizer, [model, *model.weights])
+        SPENDING.link(optimizer, [*layers_of(model), *model.weights])
     SPENDING.check(model.weights)
 
 

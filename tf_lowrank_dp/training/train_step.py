@@ -52,8 +52,10 @@ def make_train_function(model: keras.Model, force: bool = False) -> None:
     The step compiles its parts itself: XLA would draw the noise four times slower on a CPU, so it
     stays outside of what is compiled.
     """
-    if model.train_function is not None and not force:
+    present = getattr(model.train_function, "steps_per_execution", None)
+    if present == model.steps_per_execution and not force:
         return
+    model.train_function = None
     jit_compile, model.jit_compile = model.jit_compile, False
     try:
         type(model).make_train_function(model, force)

@@ -105,8 +105,7 @@ class PrivateTrainer:
         self._check_present()
         self._check_pass()
         if tf.executing_eagerly():
-            look(self._model)
-            self.check_budget()
+            self.check_budget()  # `apply` looks at the values, which a release does not change
             self._check_unused(batch["presence"])
         draw = batch["presence"]
         refuse_composites(batch)
@@ -209,13 +208,13 @@ class PrivateTrainer:
     def _budget_in_graph(self) -> list[tf.Operation]:
         """What fails in a graph when the steps that the budget allows are taken."""
         run = self._run
-        if run.allowed_steps is None:
-            return []
+        if run.limit is None or not run.limit.is_final:
+            return []  # `check_budget` finds how many more there are.
         message = (
-            f"Expected at most {run.allowed_steps} steps, which the budget allows this run. "
+            f"Expected at most {run.limit.allowed} steps, which the budget allows this run. "
             "Received: another one. Stop here, or compile with a larger epsilon."
         )
-        allowed = tf.constant(run.allowed_steps, tf.int64)
+        allowed = tf.constant(run.limit.allowed, tf.int64)
         return [tf.debugging.assert_less(run.engine.steps, allowed, message)]
 
     def _judged(self, forward: Callable, batch: Nested) -> JudgedGraphs:

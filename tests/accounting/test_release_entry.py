@@ -1,0 +1,66 @@
+"""Releases by other mechanisms are composed with training, as dp_accounting composes the union."""
+
+import dp_accounting
+import pytest
+from dp_accounting import dp_event, pld, rdp
+
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, ReleaseEntry, Sampling, statement
+
+DELTA = 1e-5
+GAUSSIAN, LAPLACE = dp_accounting.GaussianDpEvent(3.0), dp_accounting.LaplaceDpEvent(2.0)
+SAMPLED = dp_accounting.PoissonSampledDpEvent(0.02, dp_accounting.GaussianDpEvent(1.0))
+MIXTURE = dp_event.MixtureOfGaussiansDpEvent(2.0, [0.0, 1.0], [0.9, 0.1])
+EVENTS = [
+    GAUSSIAN,
+    LAPLACE,
+    SAMPLED,
+    dp_accounting.SelfComposedDpEvent(GAUSSIAN, 3),
+    dp_accounting.ComposedDpEvent([LAPLACE, dp_accounting.SelfComposedDpEvent(SAMPLED, 2)]),
+    MIXTURE,
+]
+RUN = LedgerEntry(Sampling.poisson(1_000, 20), noise_multiplier=1.0, steps=50)
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_epsilon_is_that_of_the_union_of_all_events(event):
+    ledger = PrivacyLedger([RUN, ReleaseEntry(event, "other")])
+    union = dp_accounting.ComposedDpEvent([dp_accounting.SelfComposedDpEvent(SAMPLED, 50), event])
+    expected = pld.PLDAccountant().compose(union).get_epsilon(DELTA)
+    assert ledger.epsilon(DELTA) == pytest.approx(expected, rel=1e-6)
+    if event is not MIXTURE:
+        expected = rdp.RdpAccountant().compose(union).get_epsilon(DELTA)
+        assert ledger.epsilon(DELTA, accountant="rdp") == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_an_event_survives_its_text_and_is_counted_once_when_ledgers_are_merged(event):
+    ledger = PrivacyLedger([RUN, ReleaseEntry(event, "other")])
+    again = PrivacyLedger.from_json(ledger.to_json())
+    assert again == ledger
+    ledger.merge(again)
+    assert ledger.num_steps == 51 and "other: " in statement(ledger, DELTA)
+
+
+def test_under_replacement_gaussians_count_at_twice_the_sensitivity_and_others_have_no_bound():
+    shuffled = LedgerEntry(Sampling.shuffle(10, 6), noise_multiplier=8.0, steps=6)
+    both = PrivacyLedger([shuffled, ReleaseEntry(GAUSSIAN, "mean")])
+    union = dp_accounting.ComposedDpEvent([dp_accounting.GaussianDpEvent(8.0), GAUSSIAN])
+    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    expected = pld.PLDAccountant(relation).compose(union).get_epsilon(DELTA)
+    assert both.epsilon(DELTA) == pytest.approx(expected, rel=1e-6)
+    ledger = PrivacyLedger([shuffled, ReleaseEntry(LAPLACE, "count")])
+    assert ledger.epsilon(DELTA) == float("inf")
+    assert "NOT PRIVATE" in statement(ledger, DELTA)
+
+
+def test_a_release_without_noise_is_not_private():
+    for event in (dp_accounting.NonPrivateDpEvent(), dp_accounting.GaussianDpEvent(0.0)):
+        assert PrivacyLedger([ReleaseEntry(event, "exact")]).epsilon(DELTA) == float("inf")
+
+
+@pytest.mark.parametrize("event", [None, 1.0, dp_accounting.UnsupportedDpEvent()])
+def test_what_no_accountant_knows_is_refused(event):
+    with pytest.raises(ValueError, match="(?s)Expected.*Received"):
+        ReleaseEntry(event, "other")
+    with pytest.raises(ValueError, match="(?s)Expected.*Received"):
+        ReleaseEntry(GAUSSIAN, "")

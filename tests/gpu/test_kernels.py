@@ -1,0 +1,83 @@
+"""Every operation of a private step has a kernel for GPUs, or is meant to run on the host."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+from tests.contracts.checks import losses_of, make_batch
+from tests.contracts.layer_cases import LAYER_CASES, build_model
+from tests.contracts.optimizer_cases import OPTIMIZER_CASES
+from tests.gpu.kernels import without_gpu_kernel
+
+MEANT_FOR_THE_HOST = {
+    ("Split", (("T", "DT_INT32"),)): "vectorized_map of a fallback splits a shape: 12 bytes",
+}
+"""Operations, with their types, that run on the host, and why."""
+
+
+def step_graph(model, optimizer, batch):
+    """The graph of one private step: everything between a batch and the updated weights."""
+    tfdp.make_private(model)
+    model.compile(optimizer, "mse", jit_compile=False)
+    size = batch["y"].shape[0]
+    sampler = tfdp.PoissonSampler(
+        np.zeros((8, 1)), np.zeros((8, 1)), batch_size=size, steps=1
+    )
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    losses = losses_of(model)
+    engine = trainer._run.engine
+
+    def step(batch, presence):
+        gradients = engine.private_gradients(lambda b: (losses(b), ()), batch, presence)
+        trainer.apply(gradients)
+
+    specs = tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), batch)
+    presence = tf.TensorSpec([None], tf.float32)
+    return tf.function(step, autograph=False).get_concrete_function(specs, presence).graph
+
+
+def missing_types(graph):
+    found = {(missing.type, missing.types) for missing in without_gpu_kernel(graph)}
+    return found - set(MEANT_FOR_THE_HOST)
+
+
+@pytest.mark.parametrize("case", LAYER_CASES, ids=lambda case: case.name)
+def test_every_layer_trains_with_kernels_of_a_gpu(case):
+    keras.utils.set_random_seed(1)
+    optimizer = tfdp.DPSGDOptimizer("adam", l2_norm_clip=1.0, noise_multiplier=1.0)
+    graph = step_graph(build_model(case), optimizer, make_batch(case, 2))
+    assert len(graph.get_operations()) > 100
+    assert not missing_types(graph)
+
+
+def small_cnn():
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 3)),
+            keras.layers.Conv2D(4, 3),
+            keras.layers.GroupNormalization(2),
+            keras.layers.Dropout(0.5),
+            keras.layers.Flatten(),
+            keras.layers.Dense(3),
+        ]
+    )
+
+
+@pytest.mark.parametrize("case", OPTIMIZER_CASES, ids=lambda case: case.name)
+def test_every_optimizer_trains_with_kernels_of_a_gpu(case):
+    optimizer = case.optimizer("adam", l2_norm_clip=1.0, noise_multiplier=1.0)
+    batch = {"x": tf.zeros([2, 8, 8, 3]), "y": tf.zeros([2, 3])}
+    assert not missing_types(step_graph(small_cnn(), optimizer, batch))
+
+
+def test_an_operation_without_a_kernel_is_found():
+    def planted(x):
+        return tf.strings.length(tf.strings.as_string(x)) + tf.cast(tf.unique(x)[0][:1], tf.int32)
+
+    spec = tf.TensorSpec([None], tf.float32)
+    graph = tf.function(lambda x: tf.map_fn(planted, x[:, None], tf.int32)).get_concrete_function(
+        spec
+    ).graph
+    assert {"AsString", "StringLength"} <= {found.type for found in without_gpu_kernel(graph)}

@@ -1,0 +1,103 @@
+"""A private mean and histogram: bounded sensitivity, the stated noise, exact otherwise."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
+
+CLIP, K = 2.0, 3
+GENERATOR = np.random.default_rng(0)
+ROWS = GENERATOR.normal(size=(50, 4)) * np.exp(GENERATOR.normal(size=(50, 1)))
+WORDS = [f"w{index}" for index in range(30)]
+TEXTS = [list(GENERATOR.choice(WORDS, size)) for size in GENERATOR.integers(0, 12, 50)]
+HOSTILE = [
+    np.full(4, 1e30), np.full(4, np.nan), np.full(4, np.inf), np.full(4, -1e-30), np.ones(4),
+    np.array([CLIP, 0, 0, 0]), np.array([3e38, -3e38, 0, 1]),
+]  # fmt: skip
+
+
+@pytest.fixture
+def without_noise(monkeypatch):
+    """What is summed, before the noise."""
+    monkeypatch.setattr(GaussianMechanism, "release", lambda self, sums, noise: sums)
+
+
+def sum_of(rows):
+    released = tfdp.private_mean(rows, l2_norm_clip=CLIP, noise_multiplier=1.0)
+    return released.value * len(rows)
+
+
+def counts_of(texts):
+    arguments = {"tokens_per_record": K, "noise_multiplier": 1.0}
+    return tfdp.private_histogram(texts, WORDS, **arguments).value
+
+
+@pytest.mark.parametrize("row", HOSTILE, ids=str)
+def test_a_row_moves_the_sum_by_at_most_the_clip(without_noise, row):
+    difference = sum_of(np.vstack([ROWS, row])) - sum_of(ROWS)
+    assert np.linalg.norm(difference) <= CLIP * (1 + 1e-9)
+
+
+def test_a_row_moves_the_sum_of_a_million_by_at_most_the_clip(without_noise):
+    """Where sums in float32 are rounded to multiples of 0.06, and to 0.25 where they are large."""
+    rows = np.tile(np.float32([[1.1, 0.7]]), (1_000_000, 1))
+    difference = sum_of(np.vstack([[[0.3, -0.4]], rows])) - sum_of(rows)
+    np.testing.assert_allclose(difference, [0.3, -0.4], rtol=1e-6)
+
+
+def test_the_mean_is_that_of_rows_scaled_to_the_clip(without_noise):
+    norms = np.linalg.norm(ROWS, axis=1, keepdims=True)
+    expected = (ROWS * np.minimum(1, CLIP / norms)).mean(axis=0)
+    np.testing.assert_allclose(sum_of(ROWS) / len(ROWS), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "tokens", [[], ["?"] * 9, WORDS, ["w1"] * 99, ["w1", "w1", "w2", "w3", "w4"], [None, 3, "w9"]]
+)
+def test_a_record_moves_the_counts_by_at_most_the_root_of_its_tokens(without_noise, tokens):
+    difference = counts_of([tokens, *TEXTS]) - counts_of(TEXTS)
+    assert set(difference) <= {0.0, 1.0} and difference.sum() <= K
+
+
+def test_counts_are_of_records_that_hold_a_token_among_their_first(without_noise):
+    expected = [sum(w in list(dict.fromkeys(text))[:K] for text in TEXTS) for w in WORDS]
+    np.testing.assert_array_equal(counts_of(TEXTS), expected)
+
+
+def test_the_noise_is_normal_with_the_stated_deviation_and_fresh():
+    z, size = 1.7, 20_000
+    zeros = np.zeros((1, size))
+    one, other = (
+        tfdp.private_mean(zeros, l2_norm_clip=CLIP, noise_multiplier=z) for _ in range(2)
+    )
+    counts = tfdp.private_histogram(
+        [], list(range(size)), tokens_per_record=K, noise_multiplier=z
+    )
+    for release, deviation in ((one, z * CLIP), (other, z * CLIP), (counts, z * K**0.5)):
+        assert stats.kstest(release.value / deviation, "norm").pvalue > 1e-6
+        assert release.event.noise_multiplier == z
+    assert abs(np.corrcoef(one.value, other.value)[0, 1]) < 0.05
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tfdp.private_mean(ROWS, l2_norm_clip=0.0, noise_multiplier=1.0),
+        lambda: tfdp.private_mean(ROWS, l2_norm_clip=np.inf, noise_multiplier=1.0),
+        lambda: tfdp.private_mean(ROWS, l2_norm_clip=1.0, noise_multiplier=0.0),
+        lambda: tfdp.private_mean(ROWS[:0], l2_norm_clip=1.0, noise_multiplier=1.0),
+        lambda: tfdp.private_mean(["a"], l2_norm_clip=1.0, noise_multiplier=1.0),
+        lambda: tfdp.private_histogram(
+            [], ["a", "a"], tokens_per_record=1, noise_multiplier=1.0
+        ),
+        lambda: tfdp.private_histogram([], ["a"], tokens_per_record=0, noise_multiplier=1.0),
+        lambda: tfdp.private_histogram(
+            ["a b"], ["a"], tokens_per_record=1, noise_multiplier=1.0
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused(call):
+    with pytest.raises(ValueError, match="(?s)Expected.*Received"):
+        call()

@@ -1,0 +1,95 @@
+"""XLA compiles one program for all draws, and no draw is cut to fit it."""
+
+import keras
+import numpy as np
+import pytest
+
+import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.accounting import Sampling
+from tf_lowrank_dp.mechanism.engine import PrivateGradients
+from tf_lowrank_dp.sampling.padding import part_rows
+
+BATCH = 2
+
+
+class Draws(tfdp.PoissonSampler):
+    """A sampler whose draws are of these sizes, in turn, so that every number of parts occurs."""
+
+    SIZES = (0, 1, 9, 3, 24, 5)
+
+    def __iter__(self):
+        for size in self.SIZES:
+            yield self._gather(np.arange(size))
+
+
+@pytest.fixture
+def sizes_of_parts(monkeypatch):
+    """The static number of rows of each part that is traced for XLA or not."""
+    found, part = [], PrivateGradients._part
+
+    def recorded(engine, forward, batch, presence, *args):
+        found.append(presence.shape[0])
+        return part(engine, forward, batch, presence, *args)
+
+    monkeypatch.setattr(PrivateGradients, "_part", recorded)
+    return found
+
+
+def trained(private, small_model, data, **arguments):
+    model = private(small_model(), l2_norm_clip=0.5, noise_multiplier=0.0, **arguments)
+    sampler = Draws(*data(), batch_size=BATCH, steps=len(Draws.SIZES), pad_to_multiple=1)
+    history = model.fit(sampler, verbose=0)
+    return model, history.history
+
+
+@pytest.mark.parametrize("microbatch_size", [None, 2])
+def test_one_size_is_compiled_for_draws_of_any_size(
+    private, small_model, data, sizes_of_parts, microbatch_size
+):
+    trained(private, small_model, data, jit_compile=True, microbatch_size=microbatch_size)
+    sampling = Sampling.poisson(num_examples=len(data()[0]), batch_size=BATCH)
+    assert set(sizes_of_parts) == {part_rows(sampling, microbatch_size)}
+
+
+@pytest.mark.parametrize("microbatch_size", [None, 2])
+def test_draws_of_many_parts_train_as_whole_ones_do(
+    private, small_model, data, assert_same_weights, microbatch_size
+):
+    """Draws of no, one and many parts; the other model takes each draw at once, uncompiled."""
+    in_parts, history = trained(
+        private, small_model, data, jit_compile=True, microbatch_size=microbatch_size
+    )
+    at_once, expected = trained(private, small_model, data, jit_compile=False)
+    assert_same_weights(in_parts, at_once)
+    assert history["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+
+
+def test_batches_of_a_known_size_are_not_padded(
+    private, small_model, same_batches, data, sizes_of_parts
+):
+    model = private(small_model(), l2_norm_clip=0.5, noise_multiplier=1.0, jit_compile=True)
+    model.fit(same_batches(*data()), sampling="shuffle", verbose=0)
+    assert set(sizes_of_parts) == {8}
+
+
+def test_parts_of_a_compiled_step_have_masks_of_their_own(private):
+    """The gradient of each of 1,000 weights counts the rows of 16 that a fair coin has kept.
+
+    Its variance is 16 / 4; were the coins of two rows those of all eight parts, 64 * 2 / 4.
+    """
+    model = keras.Sequential(
+        [keras.Input((1000,)), keras.layers.Dropout(0.5), keras.layers.Dense(1, use_bias=False)]
+    )
+    private(
+        model,
+        keras.optimizers.SGD(16.0),
+        lambda y_true, y_pred: y_pred[:, 0],
+        microbatch_size=2,
+        jit_compile=True,
+    )
+    before = np.array(model.trainable_variables[0])
+    model.fit(np.ones((16, 1000)), np.zeros((16, 1)), batch_size=16, verbose=0)
+    counts = (before - np.array(model.trainable_variables[0])) / 2.0
+    np.testing.assert_allclose(counts, np.round(counts), atol=1e-3)
+    assert counts.mean() == pytest.approx(8.0, abs=0.4)
+    assert counts.var() == pytest.approx(4.0, abs=1.0)

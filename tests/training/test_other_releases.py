@@ -1,0 +1,90 @@
+"""What reaches a model by other ways than private steps: releases are counted, `adapt` is named."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, ReleaseEntry, Sampling
+
+DELTA = 1e-3
+X = np.random.default_rng(0).normal(size=(24, 5)).astype("float32")
+
+
+def normalised(layer):
+    return keras.Sequential([keras.Input((5,)), layer, keras.layers.Dense(3)])
+
+
+def test_a_private_mean_counts_with_the_training_in_budget_and_file(private, data, tmp_path):
+    mean, event, description = tfdp.private_mean(X, l2_norm_clip=3.0, noise_multiplier=6.0)
+    model = normalised(keras.layers.Normalization(mean=mean, variance=np.ones(5)))
+    tfdp.record_release(model, event, description)
+    private(model, noise_multiplier=1.5, accountant="rdp", delta=DELTA)
+    model.fit(*data(), batch_size=6, verbose=0)
+    run = LedgerEntry(Sampling.poisson(24, 6), 1.5, steps=4)
+    union = PrivacyLedger([run, ReleaseEntry(event, "mean")]).epsilon(DELTA, accountant="rdp")
+    assert tfdp.privacy_spent(model) == pytest.approx(union)
+    text = tfdp.privacy_statement(model)
+    assert "private mean of 24 rows" in text and "unknown" not in text and "adapt" not in text
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert tfdp.privacy_spent(loaded) == pytest.approx(union)
+    private(loaded, epsilon=union * 0.99, accountant="rdp", delta=DELTA)
+    with pytest.raises(tfdp.PrivacyBudgetExceededError, match="already spent"):
+        loaded.fit(*data(), batch_size=6, verbose=0)
+
+
+def adapted_normalization():
+    layer = keras.layers.Normalization()
+    layer.adapt(X)
+    return layer
+
+
+def adapted_discretization():
+    layer = keras.layers.Discretization(num_bins=4)
+    layer.adapt(X)
+    return layer
+
+
+def nested_in_a_model():
+    return keras.Sequential([keras.Input((5,)), adapted_normalization()])
+
+
+@pytest.mark.parametrize(
+    "build", [adapted_normalization, adapted_discretization, nested_in_a_model]
+)
+def test_adapted_layers_are_named_by_a_warning_and_the_statement_loaded_ones_too(
+    build, tmp_path
+):
+    model = normalised(build())
+    with pytest.warns(UserWarning, match="may come from adapt"):
+        tfdp.make_private(model)
+    assert "holds exact statistics" in " ".join(tfdp.privacy_statement(model, DELTA).split())
+    model.save(tmp_path / "model.keras")
+    with pytest.warns(UserWarning, match="may come from adapt"):
+        tfdp.make_private(keras.models.load_model(tmp_path / "model.keras"))
+
+
+def text_model(**vocabulary):
+    layer = keras.layers.TextVectorization(output_sequence_length=4, **vocabulary)
+    if not vocabulary:
+        layer.adapt(["a b", "b c"])
+    layers = [layer, keras.layers.Embedding(9, 2), keras.layers.Flatten(), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((1,), dtype="string"), *layers])
+    return model
+
+
+def test_an_adapted_vocabulary_is_named_and_one_that_was_given_is_not():
+    with pytest.warns(UserWarning, match="may come from adapt"):
+        tfdp.make_private(text_model())
+    words = ["a", "b", "c", "d"]
+    counts, *_ = tfdp.private_histogram(
+        [["a", "b"], ["b", "c"]] * 300, words, tokens_per_record=2, noise_multiplier=2.0
+    )
+    vocabulary = [word for word, count in zip(words, counts, strict=True) if count > 100]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model = tfdp.make_private(text_model(vocabulary=vocabulary))
+    assert vocabulary == ["a", "b", "c"] and "adapt" not in tfdp.privacy_statement(model, DELTA)

@@ -1,0 +1,87 @@
+"""A release by another mechanism in the ledger: any event that the tight accountant knows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Iterator
+
+import dp_accounting
+from dp_accounting import pld
+
+from tf_lowrank_dp import _validate
+from tf_lowrank_dp.accounting.composition import Mechanism, OtherMechanism
+from tf_lowrank_dp.accounting.event_text import event_to_dict
+
+_ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+
+@dataclasses.dataclass(frozen=True)
+class ReleaseEntry:
+    """Something else that was computed from the data and released, such as a private mean.
+
+    Attributes:
+        event: what was done, for neighbours by adding or removing one example.
+        mechanism: a description, for reports.
+        steps: how often it was done, at least 0.
+        entry_id: identifies the release, so that merging ledgers does not count it twice.
+
+    Example:
+
+    >>> ReleaseEntry(dp_accounting.LaplaceDpEvent(2.0), "count of examples").steps
+    1
+    """
+
+    event: dp_accounting.DpEvent
+    mechanism: str
+    steps: int = 1
+    entry_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+
+    noise_multiplier = None
+    num_examples = None
+    seeded = False
+    neighboring_relation = _ADD_OR_REMOVE_ONE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", _validate.integer_at_least(0, steps=self.steps))
+        for name in ("mechanism", "entry_id"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise _validate.error("to be a non-empty string", "Pass a name.", **{name: value})
+        is_event = isinstance(self.event, dp_accounting.DpEvent)
+        if not is_event or not pld.PLDAccountant(_ADD_OR_REMOVE_ONE).supports(self.event):
+            raise _validate.error(
+                "to be an event of dp_accounting that its PLDAccountant supports",
+                "Pass one that is a bound of it, such as a GaussianDpEvent.",
+                event=self.event,
+            )
+
+    @property
+    def is_released(self) -> bool:
+        """Whether there is a release that epsilon has to count."""
+        return self.steps > 0
+
+    @property
+    def mechanisms(self) -> list[Mechanism | OtherMechanism]:
+        """All parts of the event, as often as they were done."""
+        return list(_parts(self.event, self.steps))
+
+
+def _parts(event: dp_accounting.DpEvent, count: int) -> Iterator[Mechanism | OtherMechanism]:
+    """Gaussians as what the ledger knows of training runs, so that equal ones are one."""
+    if isinstance(event, dp_accounting.SelfComposedDpEvent):
+        yield from _parts(event.event, count * event.count)
+    elif isinstance(event, dp_accounting.ComposedDpEvent):
+        for part in event.events:
+            yield from _parts(part, count)
+    elif isinstance(event, dp_accounting.GaussianDpEvent):
+        yield Mechanism(1.0, float(event.noise_multiplier), count)
+    elif isinstance(event, dp_accounting.PoissonSampledDpEvent) and isinstance(
+        event.event, dp_accounting.GaussianDpEvent
+    ):
+        if event.sampling_probability > 0:
+            rate, noise = float(event.sampling_probability), float(event.event.noise_multiplier)
+            yield Mechanism(rate, noise, count)
+    elif not isinstance(event, dp_accounting.NoOpDpEvent):
+        yield OtherMechanism(json.dumps(event_to_dict(event), sort_keys=True), count)

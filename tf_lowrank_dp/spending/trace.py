@@ -1,0 +1,37 @@
+"""What is known of one thing that values are kept in."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from typing import TypeAlias
+
+import keras
+
+from tf_lowrank_dp.spending.record import Record
+
+Thing: TypeAlias = keras.Variable | keras.layers.Layer | keras.optimizers.Optimizer
+"""What records are kept for; a model is a layer as well."""
+
+
+@dataclasses.dataclass
+class Trace:
+    """What is known of one variable, or of another thing that is asked what was spent on it.
+
+    Attributes:
+        records: what its value depends on.
+        runs: those whose steps update it, or have made the value that a file brought.
+        latest: digest of its value when it was last looked at.
+        seen: digests of values that such steps, or a file with its ledger, have left there.
+        seen_at: releases of `runs` when it was looked at; None if any value is theirs.
+        watched: how many private calls of `fit` or `evaluate` it takes part in now.
+        links: other things whose records count as its own.
+    """
+
+    records: frozenset[Record] = frozenset()
+    runs: frozenset[Record] = frozenset()
+    latest: bytes | None = None
+    seen: set[bytes] = dataclasses.field(default_factory=set)
+    seen_at: int | None = None
+    watched: int = 0
+    links: list[weakref.ref] = dataclasses.field(default_factory=list)

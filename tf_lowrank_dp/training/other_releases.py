@@ -1,0 +1,95 @@
+"""What a model knows of the data by other ways than private steps: releases, adapted layers."""
+
+from __future__ import annotations
+
+import warnings
+
+import dp_accounting
+import keras
+
+from tf_lowrank_dp._keras.layers import layers_of
+from tf_lowrank_dp.accounting import PrivacyLedger, ReleaseEntry
+from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.state import look, things_of
+
+# For each kind of layer that can be adapted, what it is given instead.
+_GIVEN = {
+    keras.layers.Normalization: "mean",
+    keras.layers.TextVectorization: "vocabulary",
+    keras.layers.StringLookup: "vocabulary",
+    keras.layers.IntegerLookup: "vocabulary",
+}
+
+
+def record_release(model: keras.Model, event: dp_accounting.DpEvent, description: str) -> None:
+    """Adds a release by another mechanism to the ledger of a model that depends on it.
+
+    For all that was computed from the private data elsewhere and went into the model: means,
+    vocabularies, a hyperparameter chosen privately.  It is composed with the training, counts
+    towards budgets, and is saved with the model.  Record a release once, before training and
+    after weights have been loaded; whatever the model holds then depends on it.
+
+    Args:
+        model: a built Keras model, private or not.
+        event: what was done, for neighbours by adding or removing one example: any event that
+            `dp_accounting.pld.PLDAccountant` supports.  In a history with shuffled passes, which
+            is computed for neighbours by replacing one, only Gaussians have a finite epsilon.
+        description: for statements.
+
+    Raises:
+        ValueError: the event is not supported, or the description is empty.
+
+    Example:
+
+    >>> import keras, numpy as np, tf_lowrank_dp as tfdp
+    >>> x = np.random.default_rng(0).normal(size=(1_000, 2))
+    >>> mean, event, description = tfdp.private_mean(x, l2_norm_clip=3.0, noise_multiplier=8.0)
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> tfdp.record_release(model, event, description)
+    >>> round(tfdp.privacy_spent(model, delta=1e-5), 2)
+    0.43
+    """
+    look(model)
+    SPENDING.add(things_of(model), PrivacyLedger([ReleaseEntry(event, description)]))
+    look(model)
+
+
+def adapted_layers(model: keras.Model) -> list[str]:
+    """Names of the layers of a model whose state may come from `adapt`.
+
+    Keras does not tell adapted state from state that was set: it is what was not given to the
+    layer when it was made.
+    """
+    return [layer.name for layer in layers_of(model) if _may_be_adapted(layer)]
+
+
+def _may_be_adapted(layer: keras.layers.Layer) -> bool:
+    if isinstance(layer, keras.layers.Discretization):
+        return layer.num_bins is not None  # given instead of the boundaries
+    kinds = [kind for kind in _GIVEN if isinstance(layer, kind)]
+    return any(layer.get_config().get(_GIVEN[kind]) is None for kind in kinds)
+
+
+def notes_of(model: keras.Model) -> list[str]:
+    """What a statement says of adapted layers."""
+    names = adapted_layers(model)
+    if not names:
+        return []
+    return [
+        f"the state of {', '.join(names)} was not given as an argument. If adapt computed it from "
+        "the private data, it holds exact statistics of them, which epsilon does not include."
+    ]
+
+
+def warn_about_adapted_layers(model: keras.Model) -> None:
+    """Warns where a model holds preprocessing that may have been adapted to private data."""
+    names = adapted_layers(model)
+    if names:
+        warnings.warn(
+            "Expected preprocessing whose state is public or was released privately. Received: "
+            f"{names}, whose state was not given as an argument and may come from adapt. Exact "
+            "statistics of private data are not covered by any epsilon, and are saved with the "
+            "model. Pass mean=, variance=, bin_boundaries= or vocabulary=, from public data or "
+            "from tfdp.private_mean and tfdp.private_histogram with tfdp.record_release.",
+            stacklevel=3,
+        )
