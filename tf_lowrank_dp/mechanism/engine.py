@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 
@@ -56,6 +57,7 @@ class PrivateGradients:
         batch: Nested,
         presence: tf.Tensor,
         on_outputs: Callable[..., None] = lambda *_: None,
+        watched: Callable[[Nested], contextlib.AbstractContextManager] = contextlib.nullcontext,
         jit_compile: bool = False,
     ) -> list[tf.Tensor]:
         """Private gradients of the mean loss, one tensor for each trainable variable.
@@ -69,6 +71,8 @@ class PrivateGradients:
             presence: float32 `(b,)`, 1 for a sampled example, 0 for padding.
             on_outputs: called with each part of the batch, its presence, losses and other outputs
                 (metrics are updated here), outside of what XLA compiles.
+            watched: takes (part of) `batch` and gives a context in which its forward and backward
+                pass is traced, each time that this happens.
             jit_compile: whether XLA compiles each part up to its clipped sums.
 
         Returns:
@@ -83,7 +87,8 @@ class PrivateGradients:
         ) -> tuple[list[list[tf.Tensor]], tf.Tensor, Nested]:
             batch = self.fill(batch, presence)
             with random_numbers_from(self.masks):
-                backward = METHODS[self.gradient_method](self.model, forward, batch)
+                with watched(batch):
+                    backward = METHODS[self.gradient_method](self.model, forward, batch)
                 blocks = self.space.project(backward.gradients, subspace)
                 sums = self.mechanism.clipped_sums(blocks, presence)
             return sums, backward.losses, backward.outputs
@@ -98,9 +103,11 @@ class PrivateGradients:
         def clipped_sums(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
             return self._clipped_sums(observed_part, batch, presence, jit_compile)
 
-        # Always traced: only in a graph can the random numbers of a model be replaced.
+        # Always traced: only in a graph can the random numbers of a model be replaced.  Whatever
+        # the number of examples that were drawn, the graph is one.
         if tf.executing_eagerly():
-            clipped_sums = tf.function(clipped_sums, autograph=False)
+            signature = tf.nest.map_structure(_of_any_size, [batch, presence])
+            clipped_sums = tf.function(clipped_sums, input_signature=signature, autograph=False)
         sums = clipped_sums(batch, presence)
         with tf.control_dependencies([self.steps.assign_add(1)]):
             released = self.mechanism.release(sums, self.noise)
@@ -151,6 +158,10 @@ def equal_parts(rows: int | tf.Tensor, most: int) -> tuple[int | tf.Tensor, int 
     """
     count = -(-rows // most)
     return count, -(-rows // count)
+
+
+def _of_any_size(tensor: tf.Tensor) -> tf.TensorSpec:
+    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 
 def _with_a_row(tensor: tf.Tensor) -> tf.Tensor:

@@ -11,9 +11,9 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import rows, weights
 from tf_lowrank_dp.sampling.records import Records
-from tf_lowrank_dp.tracing.axis_walk import Walk
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from, seeds_kept
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
+from tf_lowrank_dp.tracing.traced_part import traced_part
 
 _NAMES = (batch_lib.X, batch_lib.Y, batch_lib.SAMPLE_WEIGHT)
 
@@ -37,9 +37,7 @@ class MappedRecords:
             self._stream = SecretStream(seed, "map")
         row_spec = tf.nest.map_structure(_without_rows, records.rows)
         self._row = tf.function(self._mapped, autograph=False).get_concrete_function(row_spec)
-        walk = Walk(1)
-        walk.outputs(self._row.graph, [])
-        writes = list(walk.writes)
+        writes = list(traced_part(self._row.graph, 0).writes)
         if records.is_read:  # by a call of Python that is the source's own
             writes.remove(next(name for name in writes if name.startswith("PyFunc")))
         if writes:

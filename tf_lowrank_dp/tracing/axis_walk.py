@@ -31,9 +31,6 @@ _EVEN = {*ELEMENTWISE, *REDUCTIONS, "BroadcastTo", "Tile", "Reshape"}
 _EVEN |= {"ExpandDims", "Squeeze", "Transpose"}
 _EVEN_ALWAYS = {*DRAWS, "Fill", "ZerosLike", "OnesLike", "TensorListReserve", "EmptyTensorList"}
 _COPIES = ("Tile", "BroadcastTo")
-_WRITES: tuple[str, ...] = ("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert")
-_WRITES += ("LookupTableImport", "LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc")
-_WRITES += ("EagerPyFunc", "WriteFile", "IteratorGetNext", "QueueDequeue")
 # May bring back to its place what an unknown operation put elsewhere.
 _FETCHES = ("GatherV2", "GatherNd")
 _FIRST_ONLY = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
@@ -41,15 +38,13 @@ _FIRST_ONLY = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 
 @dataclasses.dataclass
 class Walk:
-    """What was found on the way.
+    """One walk.
 
     Attributes:
         size: number of examples that the graph was traced with.
-        writes: operations that change state or leave TensorFlow, by name.
     """
 
     size: int
-    writes: list[str] = dataclasses.field(default_factory=list)
     _library: dict = dataclasses.field(default_factory=dict, repr=False)
 
     def outputs(self, graph: tf.Graph, inputs: Sequence[Label]) -> list[Label]:
@@ -68,8 +63,6 @@ class Walk:
         for index, tensor in enumerate(graph.inputs):
             labels[id(tensor)] = inputs[index] if index < len(inputs) else Public()
         for op in graph.get_operations():
-            if op.type.startswith(_WRITES):
-                self.writes.append(f"{op.type} '{op.name}'")
             if not op.outputs or id(op.outputs[0]) in labels:
                 continue
             found = [labels.get(id(tensor), Public()) for tensor in op.inputs]

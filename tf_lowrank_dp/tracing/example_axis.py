@@ -150,6 +150,7 @@ _ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
     "AddV2": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
+    "FloorDiv": np.floor_divide,
     "FloorMod": np.mod,
     "Range": np.arange,
     "Identity": np.asarray,

@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from tf_lowrank_dp._keras.compiled import called_by_fit
 from tf_lowrank_dp._types import Logs, Nested
-from tf_lowrank_dp.gradient_methods.methods import RECORDED
 from tf_lowrank_dp.sampling import count_rows, to_rows
+from tf_lowrank_dp.sampling.padding import part_rows
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
+from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
-from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.run import check_budget, start_run
 from tf_lowrank_dp.training.running_fit import (
@@ -28,7 +28,7 @@ from tf_lowrank_dp.training.running_fit import (
     running,
 )
 from tf_lowrank_dp.training.saving import restore_backup
-from tf_lowrank_dp.training.state import look
+from tf_lowrank_dp.training.state import look, state_of
 from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
@@ -117,13 +117,17 @@ def fit(
     _warn_about_delta(optimizer.delta, data.sampling.num_examples)
     steps = max(0, epochs - initial_epoch) * _steps_taken(model, data)
     loss = CompiledLoss(model, float(data.sampling.batch_size))
-    probe(model, loss, data.element_spec, recorded=optimizer.gradient_method in RECORDED)
+    compiled = model.jit_compile and not model.run_eagerly
+    rows = part_rows(data.sampling, state_of(model).microbatch_size) if compiled else None
+    judged = JudgedGraphs(model, loss, optimizer.gradient_method, rows)
+    judged.judge(data.element_spec)
     if optimizer.public_data is not None:
         warn_about_overlap(optimizer.public_data.features, x)
     spec = data.element_spec.get("y")
     callbacks = _as_list(callbacks)
     restore_backup(model, callbacks)
-    run = start_run(model, data.sampling, steps, seeded=data.seeded, target_spec=spec)
+    run = start_run(model, data.sampling, steps, seeded=data.seeded, loss=loss, target_spec=spec)
+    run.judged = judged
     validation_batch_size = validation_batch_size or batch_size or 32
     callbacks = [_BudgetGuard(_steps_taken(model, data)), *callbacks, _StepGuard()]
     with running(model, run), SPENDING.watched(model.weights):

@@ -43,7 +43,7 @@ def start_run(
     steps: int,
     *,
     seeded: bool = False,
-    with_loss: bool = True,
+    loss: CompiledLoss | None = None,
     target_spec: Nested = None,
 ) -> Run:
     """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
@@ -56,7 +56,7 @@ def start_run(
         sampling: how the batches are drawn.
         steps: number of steps planned, used if the noise is still to be calibrated.
         seeded: whether the sampler follows a given seed.
-        with_loss: whether the compiled loss is used (`fit`) or the caller's (custom loops).
+        loss: the compiled loss (`fit`), or None where the caller has one (custom loops).
         target_spec: `tf.TensorSpec` of a batch of targets, the form of random public labels.
 
     Returns:
@@ -71,7 +71,7 @@ def start_run(
     state, optimizer = state_of(model), private_optimizer(model)
     ledger = ledger_of(model)
     run = state.run
-    if run is not None and _continues(run, optimizer, model, sampling, seeded, with_loss):
+    if run is not None and _continues(run, optimizer, model, sampling, seeded, loss):
         run.engine.noise.rekey()
         run.engine.masks.rekey()
         _begin(run, model)
@@ -113,7 +113,6 @@ def start_run(
         steps=counter,
         fill=functools.partial(with_known_words, model),
     )
-    loss = CompiledLoss(model, float(sampling.batch_size)) if with_loss else None
     run = Run(
         engine,
         optimizer,
@@ -249,7 +248,7 @@ def _continues(
     model: keras.Model,
     sampling: Sampling,
     seeded: bool,
-    with_loss: bool,
+    loss: CompiledLoss | None,
 ) -> bool:
     """Whether nothing has changed since the run began; shuffled data begin a new pass each time."""
     variables = model.trainable_variables
@@ -261,6 +260,6 @@ def _continues(
         and run.settings == _settings(optimizer)
         and len(run.variables) == len(variables)
         and all(a is b for a, b in zip(run.variables, variables, strict=True))
-        and (run.loss is not None) == with_loss
+        and (run.loss is None) == (loss is None)
         and (run.loss is None or run.loss.is_current)
     )

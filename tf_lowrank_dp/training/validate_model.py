@@ -10,6 +10,18 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.symbolic_call import input_spec, mixing_normalizations
 
+_LOOP = "Train it in a custom loop with tfdp.PrivateTrainer."
+_REPLACED = {
+    "train_step": (
+        "so its loss has no known value per example",
+        "Override compute_loss instead, which fit calls with the model's outputs, or train it in "
+        "a custom loop with tfdp.PrivateTrainer.",
+    ),
+    "compute_metrics": ("which a private step would not call", _LOOP),
+    "fit": ("which a private fit would not call", _LOOP),
+}
+"""Methods that `fit` replaces, or does without, what becomes of other ones, and what to do."""
+
 
 def validate_layers(model: keras.Model) -> None:
     """Checks what is there of a model when it is made private: it may not be built yet.
@@ -55,15 +67,16 @@ def validate_training_step(model: keras.Model) -> None:
     """Checks that `fit` trains what Keras would: custom loops need no such thing.
 
     Raises:
-        UnsupportedModelError: the model overrides `train_step`.
+        UnsupportedModelError: names the method that the model overrides.
     """
-    if type(model).train_step is not keras.Model.train_step:
-        raise UnsupportedModelError(
-            f"Expected Keras' own train_step. Received: {type(model).__name__} overrides it, so "
-            "its loss has no known value per example. Override compute_loss instead, which fit "
-            "calls with the model's outputs, or train it in a custom loop with "
-            "tfdp.PrivateTrainer."
-        )
+    for method, (why, remedy) in _REPLACED.items():
+        own = getattr(type(model), method)
+        is_tasks = method == "fit" and own.__module__.startswith("keras_hub.")
+        if own is not getattr(keras.Model, method) and not is_tasks:
+            raise UnsupportedModelError(
+                f"Expected Keras' own {method}. Received: {type(model).__name__} overrides it, "
+                f"{why}. {remedy}"
+            )
 
 
 def _validate_normalizations(model: keras.Model, x_spec: Nested) -> None:
