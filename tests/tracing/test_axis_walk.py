@@ -72,8 +72,6 @@ ROWS = {
     "custom gradient": lambda x: tf.custom_gradient(
         lambda a, b: (a + b[:, 0], lambda d: (d, d))
     )(x[:, 0], x),
-    "compared with itself": lambda x: x
-    + tf.where((first := x[0, 0, 0] > 0.0) == first, 0.0, 1.0),
     "segments of an example": lambda x: tf.math.segment_sum(
         tf.reshape(x, [-1, WIDTH]), tf.range(SIZE * TIME) // TIME
     ),
@@ -129,6 +127,8 @@ UNKNOWN = {
     "counts of each example": lambda x: tf.math.bincount(
         tf.cast(tf.abs(x[:, :, 0]), tf.int32) % 5, maxlength=5, axis=-1
     ),
+    "twice the numbers of the rows": lambda x: x
+    * tf.cast(tf.range(SIZE) * 2, tf.float32)[:, None, None],
     "numbers of the rows": lambda x: x * tf.range(float(SIZE))[:, None, None],
     "segments of unknown ids": lambda x: tf.math.unsorted_segment_sum(
         x, tf.where(KERNEL[0, 0] > 0.0, tf.range(SIZE), 0), SIZE

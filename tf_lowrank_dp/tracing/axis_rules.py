@@ -37,12 +37,6 @@ def elementwise(o: Operation) -> Label:
     return Rows(len(out) - from_last, inner)
 
 
-def equality(o: Operation) -> Label:
-    """As `elementwise`; but numbers without NaN equal themselves, as `tf.recompute_grad` knows."""
-    a, b = o.op.inputs
-    return Public(even=True) if a is b and not a.dtype.is_floating else elementwise(o)
-
-
 def same(o: Operation) -> Label:
     """As the first input that holds examples, axis for axis; the others tell no rows apart."""
     held = {label for label in o.labels if isinstance(label, Rows)}
@@ -203,7 +197,7 @@ _LENGTHS = {
 
 ELEMENTWISE = """
 Abs Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh BitwiseAnd BitwiseOr BitwiseXor Cast
-Ceil CheckNumerics ClipByValue Cos Cosh Digamma Div DivNoNan Elu EluGrad Erf Erfc Erfinv
+Ceil CheckNumerics ClipByValue Cos Cosh Digamma Div DivNoNan Elu EluGrad Equal Erf Erfc Erfinv
 Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual Identity Inv InvGrad Invert
 IsFinite IsInf IsNan LeakyRelu LeakyReluGrad LeftShift Less LessEqual Lgamma Log Log1p
 LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul MulNoNan Neg NextAfter NotEqual OnesLike
@@ -242,7 +236,6 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["Pad", "PadV2", "MirrorPad"], axis_layout.padded),
     **dict.fromkeys(["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"], normalisation),
     "Einsum": einsum,
-    "Equal": equality,
     "Transpose": axis_layout.transpose,
     "ConcatV2": axis_layout.concatenation,
     "Pack": axis_layout.stack,

@@ -203,12 +203,12 @@ def _is_even(op: tf.Operation, found: list[Label]) -> bool:
         return bool(np.size(value)) and bool(np.all(value == np.ravel(value)[0]))
     if op.type in _EVEN_ALWAYS:
         return True
-    return op.type in _EVEN and all(
+    if op.type not in _EVEN:
+        return False
+    count = len(found) if op.type in ELEMENTWISE else 1  # axes and shapes stand behind
+    return all(
         isinstance(label, Public) and (label.even or tensor.shape.rank == 0)
-        for label, tensor in zip(found, op.inputs, strict=True)
-        if not isinstance(label, Public)
-        or label.even
-        or tensor.dtype not in (tf.int32, tf.resource)
+        for label, tensor in zip(found[:count], op.inputs[:count], strict=True)
     )
 
 
