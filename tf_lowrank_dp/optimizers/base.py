@@ -18,6 +18,7 @@ from tf_lowrank_dp.algorithms.state import AlgorithmState
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.optimizers.checks import (
+    ALREADY_PRIVATE,
     NOT_PRIVATE,
     check_finite,
     check_inner,
@@ -32,6 +33,10 @@ from tf_lowrank_dp.release.space import Normal, ReleaseSpace
 from tf_lowrank_dp.spending import SPENDING
 
 _LEDGER_KEY = "privacy_ledger"
+_SETTINGS = """
+l2_norm_clip epsilon delta noise_multiplier planned_steps clipping centering gradient_scale
+gradient_method accountant name
+""".split()
 _VALUES_KEY = "private_values"
 _SIGMA_KEY = "calibrated_noise_multiplier"
 
@@ -104,18 +109,15 @@ class DPOptimizer(keras.optimizers.Optimizer):
         )
         _validate.clip_norm(l2_norm_clip=l2_norm_clip)
         check_finite(noise_multiplier, l2_norm_clip=l2_norm_clip)
-        _validate.one_of(("flat", "per_layer"), clipping=clipping)
         check_scales(gradient_scale or {})
+        _validate.one_of(("flat", "per_layer"), clipping=clipping)
         _validate.one_of(tuple(METHODS), gradient_method=gradient_method)
         _validate.one_of(("pld", "rdp"), accountant=accountant)
         if planned_steps is not None:
             _validate.integer_at_least(1, planned_steps=planned_steps)
         inner = keras.optimizers.get(optimizer)
         if isinstance(inner, DPOptimizer):
-            raise ValueError(
-                f"Expected an ordinary Keras optimizer inside. Received: {type(inner).__name__}, "
-                "which is private itself. Pass its inner optimizer."
-            )
+            raise ValueError(ALREADY_PRIVATE.format(type(inner).__name__))
         check_inner(inner, centering, gradient_method)
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
@@ -280,20 +282,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
     @property
     def privacy_settings(self) -> dict:
         """All arguments by name, but the inner optimizer: not every one of those has a config."""
-        return {
-            "l2_norm_clip": self.l2_norm_clip,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "noise_multiplier": self.noise_multiplier,
-            "planned_steps": self.planned_steps,
-            "clipping": self.clipping,
-            "centering": self.centering,
-            "gradient_scale": self.gradient_scale,
-            "gradient_method": self.gradient_method,
-            "accountant": self.accountant,
-            "name": self.name,
-            **settings_of(self.algorithm),
-        }
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        return {**settings, **settings_of(self.algorithm)}
 
     def get_config(self) -> dict:
         inner = keras.optimizers.serialize(self.inner_optimizer)

@@ -18,6 +18,10 @@ NOT_PRIVATE = (
     "tfdp.make_private(model) before model.fit (after loading a model as well), or use "
     "tfdp.PrivateTrainer in a custom training loop."
 )
+ALREADY_PRIVATE = (
+    "Expected an ordinary Keras optimizer inside. Received: {}, which is private itself. Pass its "
+    "inner optimizer."
+)
 _ELSEWHERE = {
     "num_microbatches": "Leave it out: each example is clipped by itself, at little cost. "
     "tfdp.make_private(model, microbatch_size=...) bounds memory.",
