@@ -41,8 +41,8 @@ def check_inner(
     """Checks an inner optimizer, which would spoil the guarantee with what Keras does to gradients.
 
     Raises:
-        ValueError: it scales the loss or accumulates gradients; or, with centering, averages weights, or
-            goes with a gradient method that does not record the inputs of layers.
+        ValueError: it scales the loss or accumulates gradients; or, with centering, averages
+            weights, or goes with a gradient method that does not record the inputs of layers.
     """
     if isinstance(inner, keras.optimizers.LossScaleOptimizer) or inner.loss_scale_factor:
         raise ValueError(
