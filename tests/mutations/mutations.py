@@ -88,7 +88,7 @@ MUTATIONS = [
     ),
     mutation(
         16, "the seeds of the layers count the rows drawn", "gradient_methods/recorded.py",
-        "as recorder, seeds_kept():", "as recorder:",
+        "capturing(model), recorder, seeds_kept():", "capturing(model), recorder:",
         f"{DRAWS}::test_no_state_that_is_saved_tells_how_many_rows_were_drawn",
     ),
     mutation(

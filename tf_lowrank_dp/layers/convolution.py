@@ -63,9 +63,7 @@ class ConvolutionCapture(LayerMixin):
     def _product(self, x: tf.Tensor, padding: str) -> tuple[tf.Tensor, Builders]:
         geometry = self._geometry(x, padding)
         z = self._convolve(x, self.kernel, padding)
-        return z, [
-            (kernel_of(self), lambda d: KernelGradient(geometry, with_examples_of(d, x), d))
-        ]
+        return z, [(kernel_of(self), lambda d: KernelGradient(geometry, with_examples_of(d, x), d))]
 
     def _convolve(self, x: tf.Tensor, kernel: tf.Tensor, padding: str) -> tf.Tensor:
         return keras.ops.conv(

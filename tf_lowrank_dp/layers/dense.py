@@ -10,7 +10,12 @@ from tf_lowrank_dp.layers.lora import lora_matmul
 from tf_lowrank_dp.layers.quantized import QuantizedCapture
 from tf_lowrank_dp.layers.recorder import Builders, current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
-from tf_lowrank_dp.per_example.activations import broadcast_gradient, positions, with_examples_of
+from tf_lowrank_dp.per_example.activations import (
+    broadcast_gradient,
+    positions,
+    shared_by_examples,
+    with_examples_of,
+)
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import AddedBias, MatrixView
@@ -51,7 +56,8 @@ class Dense(QuantizedCapture, keras.layers.Dense):
 
     def _product(self, x: tf.Tensor) -> tuple[tf.Tensor, Builders]:
         def gradient(d: tf.Tensor) -> PerExampleGradient:
-            return OuterProduct(positions(with_examples_of(d, x)), positions(d))
+            inputs = with_examples_of(d, shared_by_examples(x, d.shape.rank))
+            return OuterProduct(positions(inputs), positions(d))
 
         z = self._frozen(x) if self.quantization_mode else keras.ops.matmul(x, kernel_of(self))
         if self.lora_enabled:

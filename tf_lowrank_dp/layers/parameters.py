@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import keras
 
-from tf_lowrank_dp._keras.layers import is_functional, made_by, symbolic_calls
+from tf_lowrank_dp._keras.layers import is_functional, layers_of, made_by, symbolic_calls
 from tf_lowrank_dp.layers.fallback import own_variables
 from tf_lowrank_dp.layers.registry import captured_layers
+from tf_lowrank_dp.layers.whole_layers import is_whole
 from tf_lowrank_dp.per_example.parameter import AddedBias, MatrixView, Parameter
 
 
@@ -42,7 +43,10 @@ def output_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """
     found: list[keras.layers.Layer] = []
     for layer in _last_layers(model):
-        if isinstance(layer, keras.Model):
+        if is_whole(layer):
+            inside = layers_of(layer, include_self=False)
+            found.append([layer, *(part for part in inside if part.trainable_variables)][-1])
+        elif isinstance(layer, keras.Model):
             found += output_layers(layer)
         else:
             nested = [inner for inner, _ in captured_layers(layer)]

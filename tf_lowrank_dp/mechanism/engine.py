@@ -34,6 +34,7 @@ class PrivateGradients:
         part_rows: number of rows of each part where XLA compiles, which takes one program for each
             size; None for as many as a batch has.
         steps: `tf.Variable` int64 that counts the releases.
+        fill: gives absent rows, from the batch and its presence, what the model accepts.
         masks: gives the model's random layers their numbers, see `tracing/random_ops.py`.
     """
 
@@ -46,6 +47,7 @@ class PrivateGradients:
     microbatch_size: int | None
     steps: tf.Variable
     part_rows: int | None = None
+    fill: Callable[[Nested, tf.Tensor], Nested] = lambda batch, _: batch
     masks: SecretStream = dataclasses.field(default_factory=lambda: SecretStream(purpose="masks"))
 
     def private_gradients(
@@ -129,6 +131,7 @@ class PrivateGradients:
         subspace: Subspace,
         on_outputs: Callable[..., None],
     ) -> list[list[tf.Tensor]]:
+        batch = self.fill(batch, presence)
         with random_numbers_from(self.masks):
             backward = METHODS[self.gradient_method](self.model, forward, batch)
             blocks = self.space.project(backward.gradients, subspace)

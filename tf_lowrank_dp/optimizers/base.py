@@ -17,7 +17,13 @@ from tf_lowrank_dp.algorithms.context import PublicGradients, ReleaseContext
 from tf_lowrank_dp.algorithms.state import AlgorithmState
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.gradient_methods.methods import METHODS
-from tf_lowrank_dp.optimizers.checks import NOT_PRIVATE, check_finite, check_inner, check_scales
+from tf_lowrank_dp.optimizers.checks import (
+    NOT_PRIVATE,
+    check_finite,
+    check_inner,
+    check_scales,
+    refuse_foreign_arguments,
+)
 from tf_lowrank_dp.optimizers.releases import ReleaseBlocks, composed_space
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.public_data import PublicData
@@ -38,15 +44,13 @@ class DPOptimizer(keras.optimizers.Optimizer):
     registered as Keras serializable, whose arguments are the settings by their names.
 
     Args:
-        optimizer: the inner optimizer: a Keras optimizer, its name or its config.  Its learning
-            rate, momentum, weight decay and EMA act on the private gradient and cost nothing.
+        optimizer: the inner optimizer: a Keras optimizer, its name or its config.  What it does to
+            the private gradient costs nothing.
         algorithm: what is released.
         l2_norm_clip: largest L2 norm of one example's contribution; `inf` (no clipping) only
             with `noise_multiplier=0`.
-        epsilon: target epsilon; the noise multiplier is calibrated when training starts.
-            Needs `delta`; excludes `noise_multiplier`.
-        delta: target delta, below 1 / number of examples.  With `noise_multiplier` it is
-            optional, used by reports.
+        epsilon: target epsilon, with `delta`; noise is calibrated to it when training starts.
+        delta: target delta, below 1 / number of examples; optional with `noise_multiplier`.
         noise_multiplier: standard deviation of the noise over `l2_norm_clip`, the effective value
             of the whole release; 0 means no noise, no privacy, epsilon infinite.
         planned_steps: number of steps that the budget shall last, when training spans several
@@ -58,16 +62,13 @@ class DPOptimizer(keras.optimizers.Optimizer):
             private gradient is divided by them.  Keys are parts of variable paths: with
             `{"classifier": 0.1}` this layer counts less in the norm and gets ten times the noise.
             Between 1e-6 and 1e6.
-        gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop"; all give the
-            same numbers.
+        gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop".
         accountant: "pld" (tight) or "rdp".
-        seed: integer that makes sampling and noise reproducible, for tests; such a run is not
-            private and its statement says so.
+        seed: makes sampling and noise reproducible, for tests; such a run is not private.
         name: name of the optimizer.
 
     Raises:
-        ValueError: missing, negative, NaN or contradictory privacy arguments, or an inner
-            optimizer that would spoil the guarantee (gradient accumulation, loss scaling).
+        ValueError: contradictory privacy arguments, or an inner optimizer that would spoil them.
 
     Example:
 
@@ -75,6 +76,10 @@ class DPOptimizer(keras.optimizers.Optimizer):
     >>> DPOptimizer("adam", RGP(rank=4), l2_norm_clip=1.0, noise_multiplier=1.1).rank
     4
     """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        refuse_foreign_arguments(kwargs)
+        return super().__new__(cls)
 
     def __init__(
         self,

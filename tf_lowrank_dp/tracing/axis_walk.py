@@ -18,6 +18,7 @@ from tf_lowrank_dp.tracing.example_axis import (
     Rows,
     Unknown,
     likely_rows,
+    shape_of,
     worst,
 )
 from tf_lowrank_dp.tracing.random_draws import DRAWS
@@ -29,9 +30,10 @@ _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _EVEN = {*ELEMENTWISE, *REDUCTIONS, "BroadcastTo", "Tile", "Reshape"}
 _EVEN |= {"ExpandDims", "Squeeze", "Transpose"}
 _EVEN_ALWAYS = {*DRAWS, "Fill", "ZerosLike", "OnesLike", "TensorListReserve", "EmptyTensorList"}
+_COPIES = ("Tile", "BroadcastTo")
 _WRITES: tuple[str, ...] = ("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert")
 _WRITES += ("LookupTableImport", "LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc")
-_WRITES += ("EagerPyFunc", "WriteFile")
+_WRITES += ("EagerPyFunc", "WriteFile", "IteratorGetNext", "QueueDequeue")
 # May bring back to its place what an unknown operation put elsewhere.
 _FETCHES = ("GatherV2", "GatherNd")
 _FIRST_ONLY = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
@@ -57,13 +59,14 @@ class Walk:
             graph: a traced function; what it captures is public unless `inputs` says otherwise.
             inputs: labels of its inputs, in their order; those left out are public.
         """
+        labels = self.labels(graph, inputs)
+        return [labels.get(id(tensor), Public()) for tensor in graph.outputs]
+
+    def labels(self, graph: tf.Graph, inputs: Sequence[Label]) -> dict[int, Label]:
+        """The labels of all tensors of a function graph, by their `id`; arguments as above."""
         labels: dict[int, Label] = {}
         for index, tensor in enumerate(graph.inputs):
             labels[id(tensor)] = inputs[index] if index < len(inputs) else Public()
-        self._graph_labels(graph, labels)
-        return [labels.get(id(tensor), Public()) for tensor in graph.outputs]
-
-    def _graph_labels(self, graph: tf.Graph, labels: dict[int, Label]) -> None:
         for op in graph.get_operations():
             if op.type.startswith(_WRITES):
                 self.writes.append(f"{op.type} '{op.name}'")
@@ -73,6 +76,7 @@ class Walk:
             results = self._results(op, found)
             for tensor, label in zip(op.outputs, results, strict=True):
                 labels[id(tensor)] = label
+        return labels
 
     def _results(self, op: tf.Operation, found: list[Label]) -> list[Label]:
         count = len(op.outputs)
@@ -110,17 +114,20 @@ class Walk:
         if isinstance(after, Joined) and op.type not in _FETCHES:
             return [after] * len(op.outputs)
         return [
-            Unknown(
-                label.by, after if isinstance(after, Rows) else likely_rows(tensor, self.size)
-            )
+            Unknown(label.by, after if isinstance(after, Rows) else likely_rows(tensor, self.size))
             for tensor in op.outputs
         ]
 
     def _public(self, op: tf.Operation, found: list[Label]) -> Label:
         """The label of what is computed without examples.
 
-        Zeros for each row, and each row's own random numbers, are of one example like its data.
+        Zeros for each row, copies of one tensor, and each row's own random numbers, are of one
+        example like its data.
         """
+        if op.type in _COPIES:
+            copies = _copied_rows(op, self.size)
+            if copies is not None:
+                return copies
         even, rows = _is_even(op, found), likely_rows(op.outputs[0], self.size)
         if even and rows is not None:
             return rows
@@ -210,6 +217,20 @@ def _is_even(op: tf.Operation, found: list[Label]) -> bool:
         or label.even
         or tensor.dtype not in (tf.int32, tf.resource)
     )
+
+
+def _copied_rows(op: tf.Operation, size: int) -> Rows | None:
+    """The axis along which a tensor is repeated once for each example, if there is one."""
+    before, after = shape_of(op.inputs[0]), shape_of(op.outputs[0])
+    if before is None or after is None:
+        return None
+    aligned = (1,) * (len(after) - len(before)) + before
+    found = [
+        Rows(axis, length)
+        for axis, (length, total) in enumerate(zip(aligned, after, strict=True))
+        if length and total == length * size
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _list_label(o: Operation) -> Label:

@@ -19,13 +19,11 @@ from tf_lowrank_dp._keras.scopes import created_variables, is_refused_variable
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
-from tf_lowrank_dp.layers.recorder import Recorder
-from tf_lowrank_dp.layers.registry import capturing
+from tf_lowrank_dp.gradient_methods.recorded import record
 from tf_lowrank_dp.tracing.random_ops import (
     ConstantSource,
     FixedSource,
     random_numbers_from,
-    seeds_kept,
 )
 from tf_lowrank_dp.training.gradient_probe import check_gradients
 from tf_lowrank_dp.training.random_batch import RANGES, random_batch, random_weights
@@ -203,9 +201,8 @@ def _check_first_axes(model: keras.Model, forward: Forward, element_spec: Nested
 
     def recorded(batch: Nested) -> None:
         tape = tf.GradientTape(watch_accessed_variables=False)
-        with tape, random_numbers_from(FixedSource()), seeds_kept(), capturing(model):
-            with Recorder(model.trainable_variables, tape, _ROWS):
-                forward(batch)
+        with tape, random_numbers_from(FixedSource()):
+            record(model, forward, batch, tape)
 
     spec = tf.nest.map_structure(
         lambda spec: tf.TensorSpec([_ROWS, *spec.shape[1:]], spec.dtype), element_spec

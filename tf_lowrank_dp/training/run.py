@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import keras
 import tensorflow as tf
@@ -27,6 +28,7 @@ from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.public_gradients import public_gradients
+from tf_lowrank_dp.training.random_batch import with_known_words
 from tf_lowrank_dp.training.running_fit import refuse_nesting
 from tf_lowrank_dp.training.state import Run, ledger_of, look, state_of, things_of
 from tf_lowrank_dp.training.step_limit import StepLimit
@@ -109,6 +111,7 @@ def start_run(
         microbatch_size=state.microbatch_size,
         part_rows=part_rows(sampling, state.microbatch_size),
         steps=counter,
+        fill=functools.partial(with_known_words, model),
     )
     loss = CompiledLoss(model, float(sampling.batch_size)) if with_loss else None
     run = Run(
