@@ -60,8 +60,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
             of the whole release; 0 means no noise, no privacy, epsilon infinite.
         planned_steps: number of steps that the budget shall last, when training spans several
             calls of `fit`; None for those of the `fit` that starts.
-        clipping: "flat" clips the joint norm over all that is released; "per_layer" clips each
-            layer's part at `l2_norm_clip / sqrt(layers)`: the joint norm is at most the same.
+        clipping: "flat" clips the joint norm, "per_layer" each at `l2_norm_clip / sqrt(layers)`.
         centering: whether kernels' gradients are those for centred inputs (`docs/centering.md`).
         gradient_scale: factors by which gradients are multiplied before they are clipped; the
             private gradient is divided by them.  Keys are parts of variable paths: with
