@@ -15,6 +15,8 @@ DOCUMENTS = [
     "CHANGELOG.md",
     "SECURITY.md",
     "docs/auditing.md",
+    "docs/centering.md",
+    "docs/custom_loops.md",
     "docs/decisions.md",
     "docs/design.md",
     "docs/randomness.md",
@@ -27,8 +29,8 @@ QUICKSTART = 'pip install -e ".[examples]" && python examples/quickstart.py'
 TESTS = 'pip install -e ".[test]" && pytest'
 
 
-def code_blocks():
-    return re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+def code_blocks(text=README):
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def test_the_example_has_15_lines():
@@ -44,6 +46,16 @@ def test_the_code_of_the_readme_runs(capsys):
     printed = capsys.readouterr().out
     assert "1e-05)-differentially private" in printed
     assert 0 < spent[0] <= 3.0 and spent[-1] <= 6.0  # the blocks train the same model on
+
+
+def test_the_code_of_the_page_on_custom_loops_runs(capsys):
+    text = (ROOT / "docs" / "custom_loops.md").read_text(encoding="utf-8")
+    namespace = {}
+    for number, block in enumerate(code_blocks(text), start=1):
+        exec(compile(block, f"custom_loops.md, block {number}", "exec"), namespace)
+        name = "discriminator" if "discriminator" in namespace else "model"
+        assert namespace["tfdp"].privacy_spent(namespace[name], 1e-3) > 0
+    assert float(capsys.readouterr().out) > 0
 
 
 def test_the_commands_of_the_readme():

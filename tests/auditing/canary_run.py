@@ -124,7 +124,7 @@ def train(
     )
     before = np.array(table.embeddings)
     x, y = canaries.insert(x[:0], canaries.y[:0])
-    with recorded_releases(rows) as released:
+    with recorded_releases(lambda blocks: of_rows(blocks, rows)) as released:
         model.fit(x, y, batch_size=-(-len(x) // 2), epochs=num_steps // 2, verbose=0)
     update = np.array(table.embeddings) - before
     spreads = np.linalg.norm(np.std(released, axis=0), axis=1)
@@ -138,19 +138,24 @@ def train(
     )
 
 
-@contextlib.contextmanager
-def recorded_releases(rows):
-    """Collects what each step releases of the rows of the table, `(rows, ...)`.
+def of_rows(blocks, rows):
+    """What a step releases of the rows of the table, `(rows, ...)`.
 
     That is the gradient of DP-SGD, `dL` of RGP and LSG, which is kept transposed, and the residual
     of GEP, which is kept flat.
     """
+    largest = max((t.numpy() for block in blocks for t in block), key=np.size)
+    return largest.T if largest.shape[-1] == rows else largest.reshape(rows, -1)
+
+
+@contextlib.contextmanager
+def recorded_releases(part):
+    """Collects what `part` takes from the noisy blocks of each step."""
     recorded, release = [], GaussianMechanism.release
 
     def recording(mechanism, sums, noise):
         blocks = release(mechanism, sums, noise)
-        largest = max((t.numpy() for block in blocks for t in block), key=np.size)
-        recorded.append(largest.T if largest.shape[-1] == rows else largest.reshape(rows, -1))
+        recorded.append(part(blocks))
         return blocks
 
     with mock.patch.object(GaussianMechanism, "release", recording):

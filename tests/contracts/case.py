@@ -13,7 +13,7 @@ class LayerCase:
         make: gives a function from inputs to outputs that calls the layer under test.
         shape: of the inputs, without the example axis.
         kind: of the inputs, "float" or "ids".
-        fallback: whether the layer is expected to need the fallback.
+        fallback: whether no capture is expected to know the layer.
     """
 
     name: str

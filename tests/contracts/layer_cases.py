@@ -7,6 +7,7 @@ from tests.contracts.adapter_cases import ADAPTER_CASES
 from tests.contracts.case import LayerCase as _case
 from tests.contracts.case import simple as _simple
 from tests.contracts.case import twice as _twice
+from tests.contracts.operation_cases import NO_RULE_CASES, OPERATION_CASES
 from tests.contracts.recurrent_cases import RECURRENT_CASES
 from tests.contracts.table_cases import TABLE_CASES
 
@@ -212,6 +213,8 @@ LAYER_CASES = [
     _case("fallback_attention_rms_scaling", lambda: _attention_layers, SEQUENCE, fallback=True),
     _case("fallback_convolution_in_time", _convolution_in_time, (2, 5, 2), fallback=True),
     *RECURRENT_CASES,
+    *OPERATION_CASES,
+    *NO_RULE_CASES,
 ]
 
 

@@ -1,4 +1,7 @@
-"""Outputs whose first axis is not that of the examples are refused, however long it is."""
+"""Outputs whose first axis is not that of the examples are refused, however long it is.
+
+One that all examples share is not, in a graph, where its uses are found.
+"""
 
 import keras
 import numpy as np
@@ -58,17 +61,22 @@ def test_the_recorder_refuses_another_first_axis(layer_class, size):
         bookkeeping(model, forward_of(model), {"x": tf.ones((size, LENGTH, 2))})
 
 
-@pytest.mark.parametrize("layer_class", [Positions, Joined])
-def test_the_probe_refuses_it_even_if_one_batch_is_as_long(layer_class):
-    model = model_of(layer_class())
+def test_the_probe_refuses_it_even_if_one_batch_is_as_long():
+    model = model_of(Joined())
     spec = {"x": tf.TensorSpec((None, LENGTH, 2))}
     with pytest.raises(tfdp.UnsupportedModelError, match="first axis of the output of layer"):
         probe(model, forward_of(model), spec)
     probe(model, forward_of(model), spec, recorded=False)
 
 
+def test_positions_without_examples_train_even_if_a_batch_is_as_long():
+    """In a graph: `tests/contracts/operation_cases.py` compares them with the oracle."""
+    model = model_of(Positions())
+    probe(model, forward_of(model), {"x": tf.TensorSpec((None, LENGTH, 2))})
+
+
 def test_fit_refuses_it_before_the_first_step():
-    model = tfdp.make_private(model_of(Positions()))
+    model = tfdp.make_private(model_of(Joined()))
     model.compile(
         tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3),
         loss="mse",

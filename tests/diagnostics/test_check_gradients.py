@@ -51,3 +51,38 @@ def test_wrong_gradients_are_refused_by_name(model, rows, monkeypatch, factor):
 
 def test_sample_weight_is_part_of_the_loss(model, rows):
     assert tfdp.check_gradients(model, *rows, sample_weight=np.array([0.0, 1.0, 2.0, 3.0])) < 1e-5
+
+
+class Sampling(keras.layers.Layer):
+    """Draws where Keras' examples do: in call, with a seed generator."""
+
+    def __init__(self):
+        super().__init__()
+        self.seed_generator = keras.random.SeedGenerator(0)
+
+    def call(self, x):
+        return x + keras.random.normal(keras.ops.shape(x), seed=self.seed_generator)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_random_layers_raise_no_false_alarm(rows, method):
+    layers = [keras.layers.Dense(4), keras.layers.Dropout(0.5), Sampling(), keras.layers.Dense(3)]
+    model = keras.Sequential([keras.Input((5,)), *layers])
+    tfdp.make_private(model)
+    optimizer = tfdp.DPSGDOptimizer(
+        "sgd", l2_norm_clip=1.0, noise_multiplier=1.0, gradient_method=method
+    )
+    model.compile(optimizer, loss="mse")
+    seeds = [np.array(v) for v in model.non_trainable_variables]
+    assert tfdp.check_gradients(model, *rows) < 1e-5
+    for before, after in zip(seeds, model.non_trainable_variables, strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_bfloat16_raises_no_false_alarm(rows):
+    policy = keras.dtype_policies.DTypePolicy("mixed_bfloat16")
+    layers = [keras.layers.Dense(32, "gelu", dtype=policy) for _ in range(4)]
+    model = keras.Sequential([keras.Input((5,)), *layers, keras.layers.Dense(3)])
+    tfdp.make_private(model)
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0), loss="mse")
+    assert tfdp.check_gradients(model, *rows) > 1e-4  # above the tolerance for float32

@@ -31,7 +31,7 @@ def test_every_trainable_variable_has_one_line_and_frozen_ones_are_counted():
     lines = tfdp.explain(model).splitlines()
     rows = [line.split()[:2] for line in lines[1:-1]]
     assert rows == [["table", "embeddings"], ["own", "scale"], ["head", "kernel"], ["head", "bias"]]
-    assert "rows looked up" in lines[1] and "fallback" in lines[2] and "outer product" in lines[3]
+    assert "rows looked up" in lines[1] and "operations" in lines[2] and "outer product" in lines[3]
     assert lines[-1] == "42 parameters are trained, 20 are frozen: frozen (20)."
 
 

@@ -15,6 +15,7 @@ HISTORY = {**RANK, "carriers_from": "history", "warmup_steps": 0}
 TABLE = {"include": ["kernel", "embeddings"]}
 BASES = {"num_bases": 9}
 NEURON = {"unit": "neuron", "sparsity": 0.5}
+CENTRED = {"centering": True}
 BFLOAT = {"policy": "mixed_bfloat16"}
 
 CONFIGURATIONS = {
@@ -83,4 +84,17 @@ CONFIGURATIONS = {
     "attention rgp random reweight": Configuration("attention", RGP, RANDOM | REWEIGHT),
     "attention lsg with the table": Configuration("attention", LSG, WEIGHTS | TABLE),
     "attention sparse weight bfloat": Configuration("attention", SPARSE, **BFLOAT),
+    "dense dpsgd centred": Configuration("dense", DPSGD, CENTRED),
+    "sequence dpsgd centred per layer reweight bfloat": Configuration(
+        "sequence", DPSGD, CENTRED | LAYERS | REWEIGHT, **BFLOAT
+    ),
+    "sequence lsg centred scaled": Configuration(
+        "sequence", LSG, CENTRED | WEIGHTS | {"gradient_scale": {"first": 0.1, "head": 7.0}}
+    ),
+    "conv dpsgd centred xla": Configuration("conv", DPSGD, CENTRED, jit_compile=True),
+    "conv sparse neuron centred": Configuration(
+        "conv", SPARSE, CENTRED | NEURON, microbatch_size=3
+    ),
+    "recurrent rgp centred": Configuration("recurrent", RGP, CENTRED | WEIGHTS),
+    "attention dpsgd centred": Configuration("attention", DPSGD, CENTRED),
 }  # fmt: skip

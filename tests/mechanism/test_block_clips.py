@@ -2,6 +2,7 @@
 
 import math
 
+import dp_accounting
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -37,6 +38,37 @@ def test_equal_clips_have_one_deviation_the_multiplier_times_the_joint_clip(num_
     given = GaussianMechanism(1.3, 1.1, num_blocks, (1.3 / math.sqrt(num_blocks),) * num_blocks)
     assert default.deviations == given.deviations == (1.1 * 1.3,) * num_blocks
     assert default == given
+
+
+SHARES = [(0.96, 0.04), (0.48, 0.48, 0.04), (0.5, 0.5), (0.1, 0.9)]
+
+
+@pytest.mark.parametrize("shares", SHARES)
+@pytest.mark.parametrize("multiplier", [0.3, 1.0, 7.0])
+def test_blocks_with_shares_of_their_own_cost_one_gaussian_of_the_multiplier(shares, multiplier):
+    """`sum 1 / z_j^2 = 1 / z^2`, from the noise that is added; Renyi divergences agree."""
+    clips = (0.7, 3.0, 0.02)[: len(shares)]
+    mechanism = GaussianMechanism(math.hypot(*clips), multiplier, len(clips), clips, shares)
+    sums = [[tf.zeros([SIZE])] for _ in clips]
+    released = mechanism.release(sums, NoiseGenerator(seed=4))
+    found = [block.numpy().std() / clip for [block], clip in zip(released, clips, strict=True)]
+    for z, share in zip(found, shares, strict=True):
+        assert z**-2 * multiplier**2 == pytest.approx(share, rel=8 * np.sqrt(0.5 / SIZE))
+    blocks = [
+        dp_accounting.GaussianDpEvent(d / c)
+        for d, c in zip(mechanism.deviations, clips, strict=True)
+    ]
+    epsilons = []
+    for event in (dp_accounting.ComposedDpEvent(blocks), mechanism.event):
+        accountant = dp_accounting.rdp.RdpAccountant()
+        epsilons.append(accountant.compose(event, 10).get_epsilon(1e-5))
+    assert epsilons[0] == pytest.approx(epsilons[1], rel=1e-9)
+
+
+@pytest.mark.parametrize("shares", [(0.96, 0.05), (0.5, 0.4), (1.0, 0.0), (1.5, -0.5), (1.0,)])
+def test_shares_that_do_not_add_up_to_one_are_refused(shares):
+    with pytest.raises(ValueError, match="(?s)Expected.*shares.*Received"):
+        GaussianMechanism(5.0, 1.0, 2, (4.0, 3.0), shares)
 
 
 def test_clips_that_do_not_fit_the_joint_clip_are_refused():

@@ -24,6 +24,7 @@ RULES = {
     14: "The neighbouring relation and the public number of examples are printed",
     15: "The ledger only grows, and follows the weights",
     16: "Random numbers inside a model are secret and used once",
+    17: "Centres come from earlier releases; shares of the noise add up to one Gaussian",
 }
 
 
@@ -87,7 +88,7 @@ MUTATIONS = [
     ),
     mutation(
         16, "the seeds of the layers count the rows drawn", "gradient_methods/recorded.py",
-        "as recorder, seeds_kept():", "as recorder:",
+        "capturing(model), recorder, seeds_kept():", "capturing(model), recorder:",
         f"{DRAWS}::test_no_state_that_is_saved_tells_how_many_rows_were_drawn",
     ),
     mutation(
@@ -334,7 +335,7 @@ MUTATIONS = [
     ),
     mutation(
         12, "metrics count padding", "training/metrics.py",
-        "metric.update_state(y_t, y_p, presence)", "metric.update_state(y_t, y_p)",
+        "tf.boolean_mask(leaf, present)", "tf.identity(leaf)",
         "training/test_presence.py::test_loss_and_metrics_equal_evaluate_on_the_rows_drawn",
     ),
     mutation(
@@ -442,5 +443,26 @@ MUTATIONS = [
         "accounting/ledger_file.py", "fcntl.flock(", "fcntl.lockf(",
         "accounting/test_ledger_file.py::"
         "test_a_second_process_is_refused_whatever_the_first_opens_and_closes",
+    ),
+    mutation(
+        17, "gradients are centred by the mean of this step's data, before its release",
+        "release/centred.py", "centred[i] = gradients[i].centred(centre)",
+        "centred[i] = gradients[i].centred(tf.reduce_mean(gradients[i].mean_inputs(), 0))",
+        f"{HOSTILE}[dense dpsgd centred]",
+    ),
+    mutation(
+        17, "the gradients keep the whole share, and the means get one on top",
+        "mechanism/gaussian.py", "adds_up = math.isclose(math.fsum(shares), 1.0, rel_tol=1e-12)",
+        "adds_up = True",
+        "mechanism/test_block_clips.py::test_shares_that_do_not_add_up_to_one_are_refused",
+    ),
+    Mutation(
+        17, "the means are released without a share of their own",
+        (
+            ("mechanism/gaussian.py", "math.isclose(math.fsum(shares), 1.0, rel_tol=", "bool("),
+            ("optimizers/releases.py", "(1.0 - MEANS_SHARE) / of_gradients", "1.0 / of_gradients"),
+        ),
+        ("training/test_centering.py::"
+         "test_gradients_and_means_together_are_one_gaussian_of_the_multiplier",),
     ),
 ]  # fmt: skip

@@ -183,26 +183,25 @@ def test_no_example_changes_another_examples_loss():
     np.testing.assert_array_equal(before[0], after[0])
 
 
-def test_a_scalar_loss_is_refused():
-    with pytest.raises(tfdp.UnsupportedModelError, match="(?s)Expected.*mean_of.*Received: a sca"):
+def test_the_mean_over_a_batch_is_taken_of_each_example_without_a_warning(recwarn):
+    def mean_of_batch(y_true, y_pred):
+        return keras.ops.mean(keras.ops.square(y_true - y_pred))
 
-        def mean_of_batch(y_true, y_pred):
-            return keras.ops.mean(y_true - y_pred)
-
-        PerExampleLoss(mean_of_batch)(tf.constant(VALUES), tf.constant(PROBABILITIES))
-
-
-def test_a_loss_that_overrides_its_reduction_is_refused():
-    class Own(keras.losses.Loss):
-        def __call__(self, y_true, y_pred, sample_weight=None):
-            return keras.ops.mean(y_true - y_pred)
-
-    with pytest.raises(tfdp.UnsupportedModelError, match="(?s)__call__.*Override call"):
-        PerExampleLoss(Own())
+    found = PerExampleLoss(mean_of_batch)(tf.constant(VALUES), tf.constant(PROBABILITIES))
+    np.testing.assert_allclose(found, ((VALUES - PROBABILITIES) ** 2).mean(-1), rtol=1e-5)
+    assert not [w for w in recwarn if "single examples" in str(w.message)]
 
 
-def test_a_model_without_loss_is_refused():
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile("sgd")
-    with pytest.raises(tfdp.UnsupportedModelError, match="(?s)Expected a loss.*Received: none"):
-        PerExampleCompiledLoss(model)
+def test_a_ratio_of_sums_over_the_batch_is_taken_of_each_example_with_a_warning():
+    with pytest.warns(UserWarning, match="(?s)Expected.*mean.*Received: 'dice'.*alone"):
+        PerExampleLoss("dice")(tf.constant(BINARY), tf.constant(PROBABILITIES))
+
+
+def test_one_value_that_compares_examples_is_refused():
+    def contrastive(y_true, y_pred):
+        scores = keras.ops.matmul(y_pred, keras.ops.transpose(y_true))
+        own = keras.ops.arange(keras.ops.shape(scores)[0])
+        return keras.ops.mean(losses.sparse_categorical_crossentropy(own, scores, from_logits=True))
+
+    with pytest.raises(tfdp.UnsupportedModelError, match="(?s)Received: 'contrastive'.*compares"):
+        PerExampleLoss(contrastive)(tf.constant(VALUES), tf.constant(PROBABILITIES))

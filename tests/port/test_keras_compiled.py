@@ -8,16 +8,18 @@ import pytest
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.compiled import (
-    by_output,
     called_by_fit,
     compiled_loss,
     compiled_metrics,
     epoch_files,
+    loss_object,
+    loss_of_step,
     loss_tracker,
     losses_and_weights,
-    metrics_by_output,
+    name_of_loss,
     observe_losses,
     record_optimizer,
+    same_ranks,
     takes_training,
     with_losses,
 )
@@ -108,18 +110,49 @@ def test_the_loss_tracker_is_the_metric_that_fit_reports_as_loss():
     assert float(model.get_metrics_result()["loss"]) == 3.0
 
 
-def test_metrics_are_found_by_output_with_their_targets():
-    model = two_outputs()
-    metrics = compiled_metrics(model)
-    metrics.build(ZEROS, ONES)
-    assert [values[0, 0].numpy() for values in by_output(metrics, ONES)] == [1.0, 5.0]
-    plain, weighted = metrics_by_output(metrics)
-    for metric, (y, y_pred) in zip(plain, 2 * [(ZEROS["b"], ONES["b"])], strict=True):
-        if metric:
-            metric.update_state(y, y_pred)
-    assert [bool(metric) for metric in plain] == [False, True]
-    assert [bool(metric) for metric in weighted] == [True, False]
-    assert float(metrics.result()["b_mae"]) == 5.0
+@pytest.mark.parametrize("loss", ["mse", keras.losses.mean_squared_error, keras.losses.Huber()])
+def test_a_loss_object_gives_what_the_compiled_loss_gives(loss):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", loss)
+    y, y_pred = np.array([0.0, 1.0], "float32"), np.array([[0.5], [3.0]], "float32")
+    expected = compiled_loss(model)(y, y_pred)
+    assert float(loss_object(loss, y, y_pred)(y, y_pred)) == pytest.approx(float(expected))
+
+
+def test_crossentropy_is_chosen_by_shapes():
+    y, y_pred = np.zeros(3), np.zeros((3, 4))
+    assert loss_object("crossentropy", y, y_pred).fn is keras.losses.sparse_categorical_crossentropy
+    assert loss_object("ce", y, y_pred[:, :1]).fn is keras.losses.binary_crossentropy
+
+
+def test_losses_are_named_as_given():
+    assert name_of_loss("mse") == "mse"
+    assert name_of_loss(keras.losses.Huber(name="mine")) == "mine"
+    assert name_of_loss(keras.losses.hinge) == "hinge"
+
+
+def test_targets_get_the_rank_of_outputs_where_an_axis_of_length_1_is_missing():
+    shapes = [tuple(t.shape) for t in same_ranks(tf.zeros([5]), tf.zeros([5, 1]))]
+    assert shapes == [(5, 1), (5, 1)]
+    shapes = [tuple(t.shape) for t in same_ranks(tf.zeros([5, 3]), tf.zeros([5, 3, 1]))]
+    assert shapes == [(5, 3), (5, 3)]
+    shapes = [tuple(t.shape) for t in same_ranks(tf.zeros([5]), tf.zeros([5, 4]))]
+    assert shapes == [(5,), (5, 4)]
+
+
+@pytest.mark.parametrize("takes_training", [True, False])
+def test_the_loss_of_a_step_is_that_of_compute_loss(takes_training):
+    class Own(keras.Sequential):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            return keras.ops.sum(x + y + y_pred)
+
+    class Older(keras.Sequential):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None):
+            return keras.ops.sum(x + y + y_pred)
+
+    model = (Own if takes_training else Older)([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd")
+    assert float(loss_of_step(model, tf.ones([2, 1]), tf.ones([2, 1]), tf.ones([2, 1]), None)) == 6
 
 
 def test_called_by_fit_is_true_where_fit_validates_only():

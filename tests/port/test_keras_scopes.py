@@ -6,12 +6,18 @@ import tensorflow as tf
 
 from tf_lowrank_dp._keras.scopes import (
     attach_mask,
+    attach_masks,
     autocast,
     autocast_dtype,
+    call_context,
     created_variables,
+    in_call_context,
     in_stateless_scope,
     is_refused_variable,
     mask_of,
+    masks_of,
+    trial_scope,
+    values_in_scope,
 )
 
 
@@ -80,3 +86,56 @@ def test_a_stateless_scope_is_noticed_while_it_is_open():
     with keras.StatelessScope():
         assert in_stateless_scope()
     assert not in_stateless_scope()
+
+
+def test_masks_go_by_position():
+    tensors = {"a": tf.zeros([2, 3]), "b": tf.zeros([2, 3])}
+    attach_mask(tensors["b"], tf.ones([2, 3], tf.bool))
+    masks = masks_of(tensors)
+    assert list(masks) == [1]
+    others = {"a": tf.zeros([2, 3]), "b": tf.zeros([2, 3])}
+    attach_masks(others, masks)
+    assert mask_of(others["a"]) is None and mask_of(others["b"]) is masks[1]
+
+
+def test_values_in_scope_are_read_and_the_scopes_own_come_back():
+    first, second = keras.Variable([1.0]), keras.Variable([2.0])
+    with keras.StatelessScope([(first, tf.constant([3.0]))]):
+        with values_in_scope([(first, tf.constant([4.0])), (second, tf.constant([5.0]))]):
+            assert [float(first[0]), float(second[0])] == [4.0, 5.0]
+        assert [float(first[0]), float(second[0])] == [3.0, 2.0]
+
+
+def test_a_trial_scope_begins_with_the_values_of_the_open_one_and_forgets_changes():
+    variable, other = keras.Variable([1.0]), keras.Variable([2.0])
+    with keras.StatelessScope([(variable, tf.constant([3.0]))]):
+        with trial_scope():
+            assert float(variable[0]) == 3.0
+            variable.assign([4.0])
+            other.assign([5.0])
+        assert [float(variable[0]), float(other[0])] == [3.0, 2.0]
+    with trial_scope():
+        other.assign([5.0])
+    assert float(other[0]) == 2.0
+
+
+class Parent(keras.layers.Layer):
+    """Notes the context in which it is called; its dropout knows `training` from that alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropout = keras.layers.Dropout(0.999)
+
+    def call(self, x):
+        self.context = call_context()
+        return self.dropout(x)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_layer_that_is_called_in_an_earlier_context_knows_what_was_known_then(training):
+    layer, x = Parent(), tf.ones([1, 100])
+    layer(x, training=training)
+    with in_call_context(layer.context):
+        outputs = layer.call(x)
+    assert call_context() is None
+    assert bool(tf.reduce_all(outputs == x)) != training

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 
@@ -22,9 +23,30 @@ class Vector(keras.layers.Layer):
 
 
 class Scalar(keras.layers.Layer):
+    """Adds a scalar that is made of the squares of its input."""
+
+    def __init__(self, of_squares, **kwargs):
+        super().__init__(**kwargs)
+        self.of_squares = of_squares
+
     def call(self, x):
-        self.add_loss(keras.ops.mean(keras.ops.square(x)))
+        self.add_loss(self.of_squares(keras.ops.square(x)))
         return x
+
+
+def divided_by_size(squares):
+    return keras.ops.sum(squares) / keras.ops.cast(keras.ops.shape(squares)[0], "float32")
+
+
+SCALARS = {
+    "mean": keras.ops.mean,
+    "mean of sums": lambda squares: keras.ops.mean(keras.ops.sum(squares, axis=-1)),
+    "sum": lambda squares: 0.01 * keras.ops.sum(squares),
+    "sum over size": divided_by_size,
+    "terms": lambda s: 2.0 * keras.ops.mean(s) - 0.1 * divided_by_size(s * s) + 0.01,
+    "list": lambda s: keras.ops.sum([keras.ops.mean(s), 0.01 * keras.ops.sum(s)]),
+    "loss object": lambda s: keras.losses.MeanSquaredError()(keras.ops.zeros_like(s), s),
+}
 
 
 class Coupled(keras.layers.Layer):
@@ -158,8 +180,29 @@ def test_other_activity_regularizers_are_refused(private, data, regularizer):
     assert tfdp.privacy_spent(model, 1e-5) == 0.0
 
 
-def test_a_scalar_in_add_loss_is_refused(private, data):
-    model = private(model_with(Scalar(name="adds")), noise_multiplier=1.0)
+@pytest.mark.parametrize("name", sorted(SCALARS))
+def test_means_and_sums_over_the_batch_equal_ordinary_training(twins, data, name):
+    twins(lambda: model_with(Scalar(SCALARS[name])), data(), sgd, epochs=1)
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_a_mean_equals_ordinary_training_by_all_gradient_methods(twins, data, method):
+    build = lambda: model_with(Scalar(SCALARS["terms"]))  # noqa: E731
+    twins(build, data(), sgd, gradient_method=method, epochs=1)
+
+
+@pytest.mark.parametrize(
+    "of_squares",
+    [
+        lambda s: keras.ops.sqrt(keras.ops.mean(s)),
+        lambda s: keras.ops.mean(s) * keras.ops.mean(s),
+        lambda s: keras.ops.sum(s) / (1.0 + keras.ops.max(s)),
+        lambda s: keras.ops.sum(keras.ops.mean(s, axis=0)),
+    ],
+    ids=["root", "product", "ratio", "means of columns"],
+)
+def test_a_scalar_that_is_no_mean_or_sum_is_refused(private, data, of_squares):
+    model = private(model_with(Scalar(of_squares, name="adds")), noise_multiplier=1.0)
     with pytest.raises(tfdp.UnsupportedModelError, match="(?s)Expected.*adds.*Received.*scalar"):
         model.fit(*data(), batch_size=8, verbose=0)
     assert tfdp.privacy_spent(model, 1e-5) == 0.0
@@ -170,3 +213,77 @@ def test_an_added_loss_that_mixes_examples_is_refused(private, data):
     with pytest.raises(tfdp.UnsupportedModelError, match="depends on"):
         model.fit(*data(), batch_size=8, verbose=0)
     assert tfdp.privacy_spent(model, 1e-5) == 0.0
+
+
+class Endpoint(keras.layers.Layer):
+    """Takes the targets, and adds the loss."""
+
+    def call(self, y, logits):
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        self.add_loss(loss(y, logits))
+        return keras.ops.softmax(logits)
+
+
+class Distilled(keras.Sequential):
+    """The loss is the model's own: that of the targets and that of a teacher."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        ops, losses = keras.ops, keras.losses
+        teacher = ops.softmax(x[:, :3])
+        own = losses.SparseCategoricalCrossentropy(from_logits=True)(y, y_pred, sample_weight)
+        return 0.2 * own + 0.8 * losses.KLDivergence()(teacher, ops.softmax(y_pred))
+
+
+def trained_alike(build, x, y, assert_same_weights, **arguments):
+    """Trains a model without a compiled loss, and its private twin, on the same batches."""
+    ordinary, own = build(), build()
+    ordinary.compile(sgd())
+    tfdp.make_private(own)
+    optimizer = tfdp.DPSGDOptimizer(sgd(), l2_norm_clip=float("inf"), noise_multiplier=0.0)
+    own.compile(optimizer)
+    arrays = (x,) if y is None else (x, y)
+    dataset = tf.data.Dataset.from_tensor_slices(arrays).batch(8, drop_remainder=True)
+    before = [np.array(v) for v in own.trainable_variables]
+    ordinary.fit(dataset, verbose=0)
+    own.fit(dataset, verbose=0, sampling="shuffle")
+    assert_same_weights(ordinary, own)
+    assert not np.allclose(before[0], own.trainable_variables[0])
+    assert tfdp.check_gradients(own, *arrays) < 1e-4
+
+
+def test_a_model_whose_layers_add_the_only_loss_equals_ordinary_training(data, assert_same_weights):
+    def build():
+        keras.utils.set_random_seed(0)
+        inputs = {"x": keras.Input((5,), name="x"), "y": keras.Input((), name="y", dtype="int32")}
+        logits = keras.layers.Dense(3)(inputs["x"])
+        return keras.Model(inputs, Endpoint()(inputs["y"], logits))
+
+    x, y = data()
+    trained_alike(build, {"x": x, "y": y}, None, assert_same_weights)
+
+
+def test_a_model_with_its_own_compute_loss_equals_ordinary_training(data, assert_same_weights):
+    def build():
+        keras.utils.set_random_seed(0)
+        return Distilled([keras.Input((5,)), keras.layers.Dense(3)])
+
+    trained_alike(build, *data(), assert_same_weights)
+
+
+def test_a_compute_loss_that_mixes_examples_is_refused(private, data):
+    class Mixes(keras.Sequential):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            return keras.ops.mean(keras.ops.square(y_pred - keras.ops.mean(y_pred, axis=0)))
+
+    model = private(Mixes([keras.Input((5,)), keras.layers.Dense(3)]), noise_multiplier=1.0)
+    with pytest.raises(tfdp.UnsupportedModelError, match="(?s)joins|depends on"):
+        model.fit(*data(), batch_size=8, verbose=0)
+    assert tfdp.privacy_spent(model, 1e-5) == 0.0
+
+
+def test_a_model_without_any_loss_is_refused(data):
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    tfdp.make_private(model)
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0))
+    with pytest.raises(tfdp.UnsupportedModelError, match="(?s)Expected a loss.*Received: none"):
+        model.fit(*data(), batch_size=8, verbose=0)

@@ -9,7 +9,7 @@ import tf_lowrank_dp as tfdp
 
 @pytest.fixture
 def spy():
-    """A custom metric that counts what it is shown."""
+    """A custom metric that counts what it is shown, whatever its weight."""
 
     class Count(keras.metrics.Metric):
         def __init__(self):
@@ -17,7 +17,7 @@ def spy():
             self.total = self.add_variable((), "zeros", name="total")
 
         def update_state(self, y_true, y_pred, sample_weight=None):
-            self.total.assign_add(keras.ops.sum(keras.ops.cast(sample_weight, "float32")))
+            self.total.assign_add(keras.ops.cast(keras.ops.shape(y_pred)[0], "float32"))
 
         def result(self):
             return self.total
@@ -80,8 +80,16 @@ def test_several_outputs_each_report_their_own_loss(private, data):
         assert history[name][0] == pytest.approx(value, rel=1e-5), name
 
 
-def test_metrics_are_given_presence_as_weight(private, small_model, data, spy):
-    model = private(small_model(), frozen_weights(), metrics=[spy])
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("microbatch_size", [None, 5])
+def test_metrics_see_no_padding(private, small_model, data, spy, microbatch_size, jit_compile):
+    model = private(
+        small_model(),
+        frozen_weights(),
+        metrics=[spy],
+        microbatch_size=microbatch_size,
+        jit_compile=jit_compile,
+    )
     x, y = data()
     sampler = tfdp.PoissonSampler(x, y, batch_size=24, steps=3, pad_to_multiple=32)
     history = model.fit(sampler, steps_per_epoch=3, verbose=0).history
@@ -112,6 +120,33 @@ def test_zero_sample_weight_is_no_padding(private, small_model, data):
     history = model.fit(x, y, batch_size=24, sample_weight=weights, verbose=0).history
     expected = np.mean(model.predict(x, verbose=0).argmax(-1) == y)
     assert history["loss"] == [0.0] and history["accuracy"][0] == pytest.approx(expected)
+
+
+def dice(y_true, y_pred):
+    """One value for all that it is shown."""
+    ops = keras.ops
+    hit = ops.sum(y_true * y_pred)
+    return 2.0 * hit / (ops.sum(y_true) + ops.sum(y_pred))
+
+
+def test_one_value_for_a_batch_equals_evaluate_on_the_rows_drawn(private, data):
+    x = np.abs(data(rows=23)[0])
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(5, "sigmoid")])
+    private(model, frozen_weights(), "mse", metrics=[dice, keras.metrics.MeanIoU(2), "hinge"])
+    sampler = tfdp.PoissonSampler(x, x, batch_size=23, steps=1, pad_to_multiple=16)
+    found = model.fit(sampler, verbose=0).history
+    expected = model.evaluate(x, x, batch_size=23, verbose=0, return_dict=True)
+    for name, value in expected.items():
+        assert found[name][0] == pytest.approx(value, rel=1e-5), name
+
+
+def test_one_value_for_a_batch_stays_a_number_where_draws_are_empty(private, small_model, data):
+    model = private(
+        small_model(outputs=1), loss="mse", metrics=[dice], l2_norm_clip=1.0, noise_multiplier=0
+    )
+    x, _ = data()
+    history = model.fit(x, np.abs(x[:, :1]), batch_size=1, verbose=0).history
+    assert np.isfinite(history["dice"][0])
 
 
 def test_empty_draws_train(private, small_model, data):

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.missing import uses_private_names
-from tf_lowrank_dp._types import Nested
+from tf_lowrank_dp._types import LossLike, Nested
 
 
 @uses_private_names
@@ -37,6 +37,38 @@ def compiled_loss(model: keras.Model) -> keras.losses.Loss | None:
     Another object each time the model is compiled.
     """
     return model._compile_loss
+
+
+@uses_private_names
+def loss_object(loss: LossLike, y_true: Nested, y_pred: Nested) -> keras.losses.Loss:
+    """What `compile` makes of the loss of one output: a name, a function or a `Loss`.
+
+    Args:
+        loss: as given to `compile`.
+        y_true, y_pred: of which the shapes decide what "crossentropy" means.
+    """
+    from keras.src.trainers.compile_utils import get_loss
+
+    return get_loss(loss, y_true, y_pred)
+
+
+def name_of_loss(loss: LossLike) -> str:
+    """The name by which Keras reports the loss of an output that has no name."""
+    if isinstance(loss, str):
+        return loss
+    return str(getattr(loss, "name", None) or getattr(loss, "__name__", "loss"))
+
+
+@uses_private_names
+def same_ranks(y_true: Nested, y_pred: Nested) -> tuple[Nested, Nested]:
+    """Targets and outputs as Keras' losses see them: a last axis of length 1 that one lacks is
+    added, or dropped from the other."""
+    from keras.src.losses.loss import squeeze_or_expand_to_same_rank
+
+    pairs = keras.tree.map_structure(squeeze_or_expand_to_same_rank, y_true, y_pred)
+    return tuple(
+        keras.tree.map_structure_up_to(y_true, lambda pair, i=i: pair[i], pairs) for i in range(2)
+    )
 
 
 @uses_private_names
@@ -85,24 +117,11 @@ def compiled_metrics(model: keras.Model) -> keras.metrics.Metric | None:
 
 
 @uses_private_names
-def by_output(compiled: keras.metrics.Metric, values: Nested) -> list:
-    """Targets, predictions or weights as a list in the order of the outputs.
-
-    Args:
-        compiled: built `compiled_metrics`.
-        values: nested as the model's outputs.
-    """
-    return compiled._flatten_y(values)
-
-
-@uses_private_names
-def metrics_by_output(compiled: keras.metrics.Metric) -> tuple[list, list]:
-    """The `metrics` and the `weighted_metrics` of each output, None where an output has none.
-
-    Args:
-        compiled: built `compiled_metrics`.
-    """
-    return compiled._flat_metrics, compiled._flat_weighted_metrics
+def loss_of_step(
+    model: keras.Model, x: Nested, y: Nested, y_pred: Nested, sample_weight: Nested
+) -> tf.Tensor:
+    """What the model's `compute_loss` gives a training step, whatever arguments it takes."""
+    return model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
 
 
 def called_by_fit(arguments: dict) -> bool:

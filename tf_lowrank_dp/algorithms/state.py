@@ -59,8 +59,13 @@ class AlgorithmState:
         with tf.init_scope():
             self._variables[name] = tf.Variable(value, trainable=False)
 
-    def keep_first(self, name: str, parameters: Mapping[int, Parameter]) -> None:
-        """Keeps the present value of variables, unless an earlier one is known.
+    def keep_first(
+        self,
+        name: str,
+        parameters: Mapping[int, Parameter],
+        value: Callable[[Parameter], np.ndarray] = lambda parameter: np.array(parameter.variable),
+    ) -> None:
+        """Keeps a value of each variable, unless an earlier one is known.
 
         Values follow their variables, by path, when layers are frozen between two runs and
         positions change; those of variables that are left out are dropped then.
@@ -68,6 +73,7 @@ class AlgorithmState:
         Args:
             name: of all values; `name + str(position)` is that of each.
             parameters: by position among the trainable variables.
+            value: float32 after a cast; the present value of the variable by default.
         """
         paths = {f"{name}{index}": parameter.path for index, parameter in parameters.items()}
         moved = {
@@ -79,8 +85,9 @@ class AlgorithmState:
         for (key, path), parameter in zip(paths.items(), parameters.values(), strict=True):
             if path in moved:
                 self._variables[key] = moved[path]
-            if key not in self or self[key].shape != parameter.shape:
-                self.keep(key, np.array(parameter.variable).astype(np.float32))
+            first = np.asarray(value(parameter), np.float32)
+            if key not in self or self[key].shape != first.shape:
+                self.keep(key, first)
 
     def by_position(self, name: str) -> dict[int, tf.Variable]:
         """The values of `keep_first`, by the position of their variables."""

@@ -19,8 +19,8 @@ def unit_noise_energy(
     """The energy of noise at the present step of an optimizer, from public weights.
 
     In units of `(noise_multiplier * l2_norm_clip)^2`: noise of deviation 1 on what is released, but
-    for blocks with clips of their own.  The noise on block `j` of `J` has the variance
-    `J C_j^2 / sum C^2`.
+    for blocks with clips or shares of their own.  The noise on block `j` has the variance
+    `C_j^2 / (w_j l2_norm_clip^2)`.
 
     Args:
         optimizer: of this library or derived from it; left as it was.
@@ -29,11 +29,15 @@ def unit_noise_energy(
     """
     state = optimizer.algorithm_state.copy()
     space = optimizer.release_space(optimizer.release_context(parameters, normal, state=state))
-    clips = optimizer.block_clips(len(space.shapes))
-    total, equal = sum(clip**2 for clip in clips), len(set(clips)) == 1
-    shares = [1.0 if equal or math.isinf(clip) else len(clips) * clip**2 / total for clip in clips]
+    blocks = optimizer.release_blocks(len(space.shapes))
+    pairs = list(zip(blocks.clips, blocks.shares, strict=True))
+    if math.isinf(blocks.l2_norm_clip) or len(set(pairs)) == 1:
+        densities = [1.0] * len(pairs)
+    else:
+        total = optimizer.l2_norm_clip**2
+        densities = [clip**2 / total / share for clip, share in pairs]
     variances = [
-        [np.full(shape, share) for shape in shapes]
-        for shapes, share in zip(space.shapes, shares, strict=True)
+        [np.full(shape, density) for shape in shapes]
+        for shapes, density in zip(space.shapes, densities, strict=True)
     ]
     return space.noise_energy(variances, normal)

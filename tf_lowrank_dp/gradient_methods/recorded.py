@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.gradient_methods.backward import Backward, Forward
+from tf_lowrank_dp.gradient_methods.trial import plan_for
 from tf_lowrank_dp.layers.coverage import check_connected, check_coverage
-from tf_lowrank_dp.layers.recorder import Recorder, Site
+from tf_lowrank_dp.layers.recorder import Plan, Recorder, Site
 from tf_lowrank_dp.layers.registry import capturing
 from tf_lowrank_dp.per_example.combined import combine
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
@@ -28,7 +29,7 @@ def bookkeeping(model: keras.Model, forward: Forward, batch: Nested) -> Backward
         batch: nested tensors whose first axis is the example.
     """
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        sites, losses, outputs = _recorded(model, forward, batch, tape)
+        sites, losses, outputs = record(model, forward, batch, tape)
     output_gradients = _output_gradients(tape, losses, sites)
     return Backward(losses, outputs, _collected(model, sites, output_gradients))
 
@@ -42,7 +43,7 @@ def reweight(model: keras.Model, forward: Forward, batch: Nested) -> Backward:
     released beyond the clip: by half a percent in bfloat16, and by any factor where terms cancel.
     """
     with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
-        sites, losses, outputs = _recorded(model, forward, batch, tape)
+        sites, losses, outputs = record(model, forward, batch, tape)
     norms = _collected(model, sites, _output_gradients(tape, losses, sites))
 
     weighted = {}
@@ -93,16 +94,34 @@ class _Reweighted(PerExampleGradient):
     def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return self._image(lambda gradient: gradient.masked(mask))
 
+    def centred(self, centre: tf.Tensor) -> PerExampleGradient:
+        return self._image(lambda gradient: gradient.centred(centre))
+
+    def mean_inputs(self) -> tf.Tensor:
+        return self._first.mean_inputs()
+
     def _image(self, image: Callable) -> _Reweighted:
         return _Reweighted(image(self._first), lambda weights: image(self._second(weights)))
 
 
-def _recorded(
+def record(
     model: keras.Model, forward: Forward, batch: Nested, tape: tf.GradientTape
 ) -> tuple[list[Site], tf.Tensor, Nested]:
+    """The recorded sites of a forward pass, its losses `(b,)` and what else it returns.
+
+    Args:
+        model: a built model.
+        forward: takes `batch` and returns losses and more.
+        batch: nested tensors whose first axis is the example.
+        tape: which is recording.
+    """
     variables = model.trainable_variables
-    with capturing(model), Recorder(variables, tape, _size_of(batch)) as recorder, seeds_kept():
+    # Operations are found in a graph; in eager mode the fallback takes their place.
+    plan = Plan() if tf.executing_eagerly() else plan_for(model, forward, batch)
+    recorder = Recorder(variables, tape, _size_of(batch), plan)
+    with capturing(model), recorder, seeds_kept():
         losses, outputs = forward(batch)
+    recorder.find_operations()
     check_coverage(variables, recorder.sites)
     return recorder.sites, tf.cast(losses, tf.float32), outputs
 
@@ -121,7 +140,10 @@ def _output_gradients(
     remaining = iter(flat)
     gradients = [[next(remaining) for _ in site.outputs] for site in sites]
     check_connected(sites, gradients)
-    return gradients
+    return [
+        [tf.zeros_like(o) if d is None else d for o, d in zip(site.outputs, of_site, strict=True)]
+        for site, of_site in zip(sites, gradients, strict=True)
+    ]
 
 
 def _collected(

@@ -16,7 +16,7 @@ from tf_lowrank_dp.per_example.activations import broadcast_gradient, positions,
 from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
-from tf_lowrank_dp.per_example.parameter import MatrixView
+from tf_lowrank_dp.per_example.parameter import AddedBias, MatrixView
 
 
 class ConvolutionCapture(LayerMixin):
@@ -33,6 +33,11 @@ class ConvolutionCapture(LayerMixin):
         kernel = kernel_of(layer)
         shape = tuple(kernel.shape)
         return [(kernel, MatrixView.of(shape, input_units=shape[-2]))]
+
+    @classmethod
+    def added_biases(cls, layer: keras.layers.Layer) -> list[tuple[keras.Variable, AddedBias]]:
+        """The bias is added to each output channel, of which each group sees its own inputs."""
+        return [(kernel_of(layer), AddedBias(layer.bias, groups=layer.groups))]
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         if current_recorder() is None:
@@ -99,6 +104,13 @@ class _AdaptableCapture(ConvolutionCapture):
         factors = (layer.lora_kernel_a, layer.lora_kernel_b)
         return [(f, MatrixView.of(tuple(f.shape), input_units=f.shape[-2])) for f in factors]
 
+    @classmethod
+    def added_biases(cls, layer: keras.layers.Layer) -> list[tuple[keras.Variable, AddedBias]]:
+        """Of an adapter only `B (r, cout)` has a product to which the bias is added."""
+        if not layer.lora_enabled:
+            return super().added_biases(layer)
+        return [(layer.lora_kernel_b, AddedBias(layer.bias))]
+
     def _product(self, x: tf.Tensor, padding: str) -> tuple[tf.Tensor, Builders]:
         if not self.lora_enabled:
             return super()._product(x, padding)
@@ -134,6 +146,11 @@ class Conv3D(_AdaptableCapture, keras.layers.Conv3D):
 
 
 class _DepthwiseCapture(ConvolutionCapture):
+    @classmethod
+    def added_biases(cls, layer: keras.layers.Layer) -> list[tuple[keras.Variable, AddedBias]]:
+        """Each channel is a group of its own."""
+        return [(layer.kernel, AddedBias(layer.bias, groups=layer.kernel.shape[-2]))]
+
     def _convolve(self, x: tf.Tensor, kernel: tf.Tensor, padding: str) -> tf.Tensor:
         return keras.ops.depthwise_conv(
             x,
@@ -169,6 +186,11 @@ class _SeparableCapture(_DepthwiseCapture):
         """Both kernels as those of convolutions."""
         kernels = (layer.depthwise_kernel, layer.pointwise_kernel)
         return [(k, MatrixView.of(tuple(k.shape), input_units=k.shape[-2])) for k in kernels]
+
+    @classmethod
+    def added_biases(cls, layer: keras.layers.Layer) -> list[tuple[keras.Variable, AddedBias]]:
+        """The bias is added to the second product."""
+        return [(layer.pointwise_kernel, AddedBias(layer.bias))]
 
     def _product(self, x: tf.Tensor, padding: str) -> tuple[tf.Tensor, Builders]:
         geometry = self._geometry(x, padding)

@@ -39,7 +39,12 @@ def check_connected(sites: Sequence[Site], gradients: Sequence[Sequence]) -> Non
     Raises:
         UnsupportedModelError: names the layer.
     """
-    for site, site_gradients in zip(sites, gradients, strict=True):
+    pairs = list(zip(sites, gradients, strict=True))
+    # Some of the operations that use a weight may lead elsewhere, to a stopped gradient.
+    reached = {id(v) for site, found in pairs if None not in found for v, _ in site.builders}
+    for site, site_gradients in pairs:
+        if site.is_operation and all(id(v) in reached for v, _ in site.builders):
+            continue
         if any(gradient is None for gradient in site_gradients):
             raise UnsupportedModelError(
                 f"Expected the output of layer '{site.layer}' to reach the loss. Received: no "

@@ -10,10 +10,15 @@ from tf_lowrank_dp.layers.lora import lora_matmul
 from tf_lowrank_dp.layers.quantized import QuantizedCapture
 from tf_lowrank_dp.layers.recorder import Builders, current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
-from tf_lowrank_dp.per_example.activations import broadcast_gradient, positions, with_examples_of
+from tf_lowrank_dp.per_example.activations import (
+    broadcast_gradient,
+    positions,
+    shared_by_examples,
+    with_examples_of,
+)
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
-from tf_lowrank_dp.per_example.parameter import MatrixView
+from tf_lowrank_dp.per_example.parameter import AddedBias, MatrixView
 
 
 @register_capture(keras.layers.Dense)
@@ -30,6 +35,14 @@ class Dense(QuantizedCapture, keras.layers.Dense):
             matrices = [layer.lora_kernel_a, layer.lora_kernel_b]
         return [(matrix, MatrixView.of(tuple(matrix.shape))) for matrix in matrices]
 
+    @classmethod
+    def added_biases(cls, layer: keras.layers.Layer) -> list[tuple[keras.Variable, AddedBias]]:
+        """The bias is added to the product of the kernel, or of an adapter's second factor."""
+        if layer.quantization_mode or layer.lora_enabled:
+            factors = [layer.lora_kernel_b] if layer.lora_enabled else []
+            return [(factor, AddedBias(layer.bias)) for factor in factors]
+        return [(kernel_of(layer), AddedBias(layer.bias))]
+
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         recorder = current_recorder()
         if recorder is None:
@@ -43,7 +56,8 @@ class Dense(QuantizedCapture, keras.layers.Dense):
 
     def _product(self, x: tf.Tensor) -> tuple[tf.Tensor, Builders]:
         def gradient(d: tf.Tensor) -> PerExampleGradient:
-            return OuterProduct(positions(with_examples_of(d, x)), positions(d))
+            inputs = with_examples_of(d, shared_by_examples(x, d.shape.rank))
+            return OuterProduct(positions(inputs), positions(d))
 
         z = self._frozen(x) if self.quantization_mode else keras.ops.matmul(x, kernel_of(self))
         if self.lora_enabled:

@@ -12,7 +12,7 @@ from tf_lowrank_dp.layers.quantized import QuantizedCapture
 from tf_lowrank_dp.layers.recorder import Builders, current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.activations import broadcast_gradient
-from tf_lowrank_dp.per_example.parameter import MatrixView
+from tf_lowrank_dp.per_example.parameter import AddedBias, MatrixView
 
 
 @register_capture(keras.layers.EinsumDense)
@@ -53,6 +53,16 @@ class EinsumDense(QuantizedCapture, keras.layers.EinsumDense):
             matrices = [] if layer.quantization_mode else [(kernel_of(layer), terms)]
         views = [(matrix, of.view(tuple(matrix.shape))) for matrix, of in matrices]
         return [(matrix, view) for matrix, view in views if view is not None]
+
+    @classmethod
+    def added_biases(cls, layer: keras.layers.Layer) -> list[tuple[keras.Variable, AddedBias]]:
+        """Where the bias has the kernel's features for axes, in their order, and no others."""
+        if layer.quantization_mode or layer.lora_enabled:
+            return []
+        terms = Terms.parse(layer.equation, len(layer.equation))
+        if not terms.has_columns(layer.bias_axes):
+            return []
+        return [(kernel_of(layer), AddedBias(layer.bias))]
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         recorder = current_recorder()

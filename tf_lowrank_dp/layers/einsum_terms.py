@@ -60,6 +60,11 @@ class Terms:
         rows, columns = (tuple(map(self.kernel.index, group)) for group in (contracted, features))
         return MatrixView(shape, rows, columns, math.prod(shape[axis] for axis in rows))
 
+    def has_columns(self, axes: str | None) -> bool:
+        """Whether a tensor with these axes of the output has one number for each column."""
+        _, features = self._contracted_and_features()
+        return axes is not None and "".join(k for k in self.z if k in axes) == features
+
     def _contracted_and_features(self) -> tuple[str, str]:
         contracted = "".join(k for k in self.kernel if k in self.x and k not in self.z)
         features = "".join(k for k in self.kernel if k in self.z and k not in self.x)

@@ -11,7 +11,11 @@ from tf_lowrank_dp.layers.lora import lora_scale
 from tf_lowrank_dp.layers.quantized import QuantizedCapture
 from tf_lowrank_dp.layers.recorder import Builders, current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
-from tf_lowrank_dp.per_example.activations import positions, with_examples_of
+from tf_lowrank_dp.per_example.activations import (
+    positions,
+    shared_by_examples,
+    with_examples_of,
+)
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
@@ -78,6 +82,7 @@ def _rows_of(ids: tf.Tensor, input_dim: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 def _lookup(ids: tf.Tensor, d: tf.Tensor, input_dim: int) -> Lookup:
     """The gradient of a table from the ids `(b, ...)` and the rows' gradient `(b, ..., o)`."""
+    ids = shared_by_examples(ids, d.shape.rank - 1)
     ids = positions(with_examples_of(d, ids)[..., None])[..., 0]
     return Lookup(ids, positions(d), input_dim)
 

@@ -16,15 +16,21 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp._keras.layers import layers_of, own_losses
-from tf_lowrank_dp._keras.scopes import autocast, autocast_dtype
+from tf_lowrank_dp._keras.layers import global_seed_state, layers_of, own_losses, seed_states
+from tf_lowrank_dp._keras.scopes import (
+    autocast,
+    autocast_dtype,
+    call_context,
+    in_call_context,
+    values_in_scope,
+)
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
-from tf_lowrank_dp.layers.recorder import current_recorder, paused
+from tf_lowrank_dp.layers.recorder import current_graph, current_recorder, paused
 from tf_lowrank_dp.layers.whole_layers import is_whole
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.vectorized_map import compiled_vectorized_map
-from tf_lowrank_dp.tracing.random_ops import draws_so_far
+from tf_lowrank_dp.tracing.random_ops import draws_noted, draws_repeated, draws_so_far
 
 
 @functools.cache
@@ -41,6 +47,10 @@ def fallback_class(layer_class: type) -> type:
         def quantized_call(self, *args: Any, **kwargs: Any) -> Nested:
             return _recorded(self, super().quantized_call, args, kwargs)
 
+        @classmethod
+        def added_biases(cls, layer: keras.layers.Layer) -> list:
+            return []  # no inputs are recorded
+
     Fallback.__name__ = Fallback.__qualname__ = layer_class.__name__
     return Fallback
 
@@ -50,13 +60,23 @@ def _recorded(layer: keras.layers.Layer, call: Callable, args: tuple, kwargs: di
     recorder = current_recorder()
     if recorder is None:
         return call(*args, **kwargs)
-    with paused() if is_whole(layer) else contextlib.nullcontext():
+    if not is_whole(layer) and recorder.finds_operations(layer):
+        with autocast(None):  # gradients are those of the float32 weights
+            pairs = [(v, recorder.root(layer, v, v)) for v in own_variables(layer)]
+        with values_in_scope(pairs):
+            return call(*args, **kwargs)
+    drawn = draws_so_far()
+    with paused() if is_whole(layer) else contextlib.nullcontext(), draws_noted() as numbers:
         outputs = call(*args, **kwargs)
+    if len(numbers) != draws_so_far() - drawn or any(
+        n.graph is not current_graph() for n in numbers
+    ):
+        raise _draws_or_keeps(layer.name)
     _refuse_added_losses(layer)
     flat = keras.tree.flatten(outputs)
     tensors = [n for n, leaf in enumerate(flat) if _is_floating(leaf)]
     _refuse_without_floats(layer, tensors, (args, kwargs))
-    vjp = _VectorJacobian(layer, call, args, kwargs, tensors)
+    vjp = _VectorJacobian(layer, call, args, kwargs, tensors, numbers)
     builders = [
         (variable, functools.partial(vjp, index))
         for index, variable in enumerate(own_variables(layer))
@@ -117,14 +137,21 @@ class _VectorJacobian:
         args: tuple,
         kwargs: dict,
         tensors: list[int],
+        numbers: list[tf.Tensor],
     ):
+        recorder = current_recorder()
+        assert recorder is not None
+        self._given = [*keras.tree.flatten((args, kwargs)), *numbers]
+        self._drawn = len(numbers)
+        self._batched = [n for n, has in enumerate(recorder.with_examples(self._given)) if has]
         self._name, self._variables = layer.name, own_variables(layer)
         own = {id(v) for v in self._variables}
         others = [v for v in layer.variables if id(v) not in own]
         with autocast(None):  # gradients are those of the float32 weights
             self._values = [tf.convert_to_tensor(v) for v in self._variables]
             self._others = [(v, tf.convert_to_tensor(v)) for v in others]
-        self._autocast = autocast_dtype()
+        self._seeds = {id(state) for state in (*seed_states(layer), global_seed_state())}
+        self._autocast, self._context = autocast_dtype(), call_context()
         self.values_read = [*self._values, *(value for _, value in self._others)]
         self._in_turn = is_whole(layer)
         self._call, self._arguments, self._tensors = call, (args, kwargs), tensors
@@ -137,34 +164,30 @@ class _VectorJacobian:
         return Materialized(self._products[key][index])
 
     def _compute(self, output_gradients: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:
-        flat = keras.tree.flatten(self._arguments)
-        batched = [n for n, leaf in enumerate(flat) if _has_examples(leaf, output_gradients[0])]
-        _refuse_other_lengths(self._name, [flat[n] for n in batched], output_gradients[0])
-        values = self._values
+        flat, batched, values = self._given, self._batched, self._values
 
         def one_example(slices: Nested) -> list[tf.Tensor]:
             leaves = list(flat)
             for n, leaf in zip(batched, slices[0], strict=True):
                 leaves[n] = leaf[None]
-            args, kwargs = keras.tree.pack_sequence_as(self._arguments, leaves)
+            numbers = leaves[len(leaves) - self._drawn :]
+            arguments = leaves[: len(leaves) - self._drawn]
+            args, kwargs = keras.tree.pack_sequence_as(self._arguments, arguments)
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(values)
                 mapping = [*zip(self._variables, values, strict=True), *self._others]
                 drawn = draws_so_far()
-                with paused(), keras.StatelessScope(state_mapping=mapping) as scope:
+                scope = keras.StatelessScope(state_mapping=mapping)
+                with paused(), draws_repeated(numbers) as left, scope:
                     before = dict(scope.state_mapping)
-                    with autocast(self._autocast):
+                    with autocast(self._autocast), in_call_context(self._context):
                         outputs = self._call(*args, **kwargs)
-                after = scope.state_mapping.items()
-                changed = any(value is not before.get(v) for v, value in after)
-                if changed or draws_so_far() > drawn:
-                    raise UnsupportedModelError(
-                        f"Expected layer '{self._name}' to compute its output from its inputs and "
-                        "weights alone. Received: a layer without a capture of its own that "
-                        "draws random numbers or changes state in its forward pass, so that its "
-                        "per-example gradients cannot be recomputed. Move the dropout or "
-                        "state into a layer of its own, or set the rate to 0."
-                    )
+                changed = any(
+                    value is not before.get(v) and not (numbers and v in self._seeds)
+                    for v, value in scope.state_mapping.items()
+                )
+                if changed or left or draws_so_far() > drawn:
+                    raise _draws_or_keeps(self._name)
                 outputs = keras.tree.flatten(outputs)
                 outputs = [outputs[n] for n in self._tensors]
             upstream = [d[None] for d in slices[1]]
@@ -179,23 +202,15 @@ class _VectorJacobian:
         return compiled_vectorized_map(one_example, slices)
 
 
-def _refuse_other_lengths(name: str, leaves: list[tf.Tensor], d: tf.Tensor) -> None:
-    lengths = {leaf.shape[0] for leaf in leaves} - {None, d.shape[0]}
-    if lengths and d.shape[0] is not None:
-        raise UnsupportedModelError(
-            f"Expected tensor arguments of layer '{name}' with the examples in their first axis, "
-            f"or one row for all. Received: a first axis of {min(lengths)} for {d.shape[0]} "
-            "examples, in a layer that is differentiated one example at a time. Give what all "
-            "examples share a first axis of length 1 (keras.ops.expand_dims(x, 0))."
-        )
-
-
 def _is_floating(leaf: Any) -> bool:
     return tf.is_tensor(leaf) and leaf.dtype.is_floating
 
 
-def _has_examples(leaf: tf.Tensor, d: tf.Tensor) -> bool:
-    """Whether a tensor argument has the example axis: all but scalars and broadcast rows of one."""
-    if not tf.is_tensor(leaf) or leaf.shape.rank == 0:
-        return False
-    return leaf.shape[0] != 1 or d.shape[0] == 1
+def _draws_or_keeps(name: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"Expected layer '{name}' to compute its output from its inputs, its weights and random "
+        "numbers with an axis of examples. Received: a layer without a capture of its own that "
+        "changes state, or draws random numbers in a loop, or in a way that depends on data, or "
+        "outside of a private step, so that its per-example gradients cannot be recomputed. Move "
+        "the random part or state into a layer of its own, or set the rate to 0."
+    )

@@ -11,13 +11,15 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.layers.operations import Root, Step, meetings
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.tracing.example_axis import Rows
 
 _ACTIVE = threading.local()
 
@@ -36,11 +38,36 @@ class Site:
         outputs: the watched tensors, each `(b, ...)`.
         builders: pairs of a Keras variable and a function from the gradients of the summed loss
             with respect to `outputs` to this variable's per-example gradient.
+        rows: where the examples are in `outputs`.
+        is_operation: whether it is one of the operations that use a weight, of which some may
+            not reach the loss.
     """
 
     layer: str
     outputs: tuple[tf.Tensor, ...]
     builders: tuple[Builder, ...]
+    rows: Rows = Rows(0)
+    is_operation: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a trial has found, see `operations`.
+
+    Attributes:
+        by_operations: ids of the layers whose own weights are found by the operations that use
+            them; None in the trial, where all are tried but those of `fallback`.
+        fallback: ids of the layers that use the fallback.
+        shared_outputs: which calls of `Recorder.watch` get a tensor without examples.
+        steps: the operations that use weights or such tensors.
+        of_examples: for each call of a fallback, which of its tensors have the axis of examples.
+    """
+
+    by_operations: frozenset[int] | None = frozenset()
+    fallback: frozenset[int] = frozenset()
+    shared_outputs: frozenset[int] = frozenset()
+    steps: tuple[Step, ...] = ()
+    of_examples: tuple[tuple[bool, ...], ...] = ()
 
 
 class Recorder:
@@ -53,6 +80,7 @@ class Recorder:
         tape: the `tf.GradientTape` that watches the recorded tensors.
         size: number of examples, an integer or a scalar tensor; if None, nothing is repeated or
             checked.
+        plan: which weights are found by the operations that use them.
 
     Example: what a step does with what a capture records.
 
@@ -68,8 +96,16 @@ class Recorder:
     """
 
     def __init__(
-        self, variables: Sequence, tape: tf.GradientTape, size: int | tf.Tensor | None = None
+        self,
+        variables: Sequence,
+        tape: tf.GradientTape,
+        size: int | tf.Tensor | None = None,
+        plan: Plan = Plan(),
     ):
+        self._plan = plan
+        self._calls = 0
+        self.roots: list[Root] = []
+        self.fallback_tensors: list[list] = []
         self._wanted = {id(variable) for variable in variables}
         self._tape = tape
         self._size = size
@@ -101,7 +137,7 @@ class Recorder:
                 tensors cannot be reached from outside; or the first axis of an output is not
                 that of the examples.
         """
-        wanted = tuple(b for b in builders if id(b[0]) in self._wanted)
+        wanted = [b for b in builders if id(b[0]) in self._wanted]
         if not wanted:
             return list(outputs)
         if current_graph() is not self._graph:
@@ -112,11 +148,65 @@ class Recorder:
                 "the surrounding layer's class with tf_lowrank_dp.layers.register_fallback, so "
                 "that it is differentiated as a whole."
             )
+        self._calls += 1
+        if self._is_shared(outputs):
+            return [self._shared_output(layer, outputs[0], wanted)]
         outputs = [self._with_examples(layer, output) for output in outputs]
         for output in outputs:
             self._tape.watch(output)
-        self.sites.append(Site(layer, tuple(outputs), wanted))
+        self.sites.append(Site(layer, tuple(outputs), tuple(wanted)))
         return outputs
+
+    def finds_operations(self, layer: keras.layers.Layer) -> bool:
+        """Whether a layer's own weights are found by the operations that use them."""
+        if self._plan.by_operations is None:
+            return id(layer) not in self._plan.fallback
+        return id(layer) in self._plan.by_operations
+
+    def root(
+        self, layer: keras.layers.Layer, variable: keras.Variable, value: tf.Tensor
+    ) -> tf.Tensor:
+        """A copy of a weight's value for one call of a layer: its uses are looked for."""
+        tensor = tf.identity(value)
+        self._tape.watch(tensor)
+        builder = (variable, lambda gradient: gradient)
+        self.roots.append(Root(layer.name, tensor, (builder,), owner=layer))
+        return tensor
+
+    def with_examples(self, tensors: Sequence) -> list[bool]:
+        """Which tensors, that a call of a fallback gets or draws, have the axis of examples.
+
+        Args:
+            tensors: anything; what is no tensor has none.
+        """
+        self.fallback_tensors.append(list(tensors))
+        known = self._plan.of_examples[len(self.fallback_tensors) - 1 :][:1]
+        if known and len(known[0]) == len(tensors):
+            return list(known[0])
+        size = self._size if isinstance(self._size, int) else None
+        return [has_rows(tensor) and tensor.shape[0] == size for tensor in tensors]
+
+    def find_operations(self) -> None:
+        """Adds the sites of the operations that use weights, when the forward pass has ended."""
+        if self.roots:
+            assert self._graph is not None
+            for found in meetings(self._graph, self.roots, self._plan.steps):
+                site = Site(found.layer, (found.output,), found.builders, found.rows, True)
+                self.sites.append(site)
+
+    def _is_shared(self, outputs: Sequence[tf.Tensor]) -> bool:
+        """Whether a layer's output is the same for all examples, without an axis of them."""
+        if self._plan.by_operations is not None:
+            return self._calls in self._plan.shared_outputs
+        shape = outputs[0].shape
+        return len(outputs) == 1 and bool(shape.rank) and shape[0] not in (1, self._size)
+
+    def _shared_output(self, layer: str, output: tf.Tensor, wanted: Sequence[Builder]) -> tf.Tensor:
+        tensor = tf.identity(output)
+        self._tape.watch(tensor)
+        builders = [(v, lambda g, build=build: build(g.materialize())) for v, build in wanted]
+        self.roots.append(Root(layer, tensor, tuple(builders), call=self._calls))
+        return tensor
 
     def _with_examples(self, layer: str, output: tf.Tensor) -> tf.Tensor:
         """The output as a tensor of its own, with one row for each example."""
@@ -146,6 +236,11 @@ def current_recorder() -> Recorder | None:
     """
     stack = _stack()
     return stack[-1] if stack else None
+
+
+def has_rows(leaf: Any) -> bool:
+    """Whether something is a tensor with a first axis."""
+    return tf.is_tensor(leaf) and leaf.shape.rank != 0
 
 
 class paused:

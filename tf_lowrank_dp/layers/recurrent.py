@@ -12,7 +12,7 @@ from tf_lowrank_dp.layers.recorder import current_recorder
 from tf_lowrank_dp.layers.recurrent_cells import math_of
 from tf_lowrank_dp.layers.recurrent_loop import run
 from tf_lowrank_dp.layers.registry import register_capture
-from tf_lowrank_dp.per_example.parameter import MatrixView
+from tf_lowrank_dp.per_example.parameter import AddedBias, MatrixView
 
 
 class _RecurrentCapture(LayerMixin):
@@ -39,6 +39,14 @@ class _RecurrentCapture(LayerMixin):
         """Kernel `(i, gates * u)` and recurrent kernel `(u, gates * u)`."""
         kernels = (layer.cell.kernel, layer.cell.recurrent_kernel)
         return [(kernel, MatrixView.of(tuple(kernel.shape))) for kernel in kernels]
+
+    @classmethod
+    def added_biases(cls, layer: keras.layers.RNN) -> list[tuple[keras.Variable, AddedBias]]:
+        """One bias for the sum of both products; a GRU with `reset_after` has one for each."""
+        cell = layer.cell
+        rows = (None, None) if cell.bias is None or len(cell.bias.shape) == 1 else (0, 1)
+        kernels = (cell.kernel, cell.recurrent_kernel)
+        return [(k, AddedBias(cell.bias, row=row)) for k, row in zip(kernels, rows, strict=True)]
 
     def inner_loop(
         self,

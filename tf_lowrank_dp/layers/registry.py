@@ -28,6 +28,8 @@ def register_capture(layer_class: type | str) -> Callable[[type], type]:
 
     * a class method `can_capture(layer) -> bool`; where it says no, the fallback is used;
     * a class method `matrix_views(layer)`, which returns pairs of a variable and its `MatrixView`;
+    * a class method `added_biases(layer)`, which returns pairs of a kernel and its `AddedBias`, for
+      kernels whose gradients can be centred;
     * `captures_children = True` if it records the variables of its children as well;
     * `captures_lora = True` if it records adapters of `enable_lora`.
 

@@ -20,6 +20,11 @@ from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
 class _TransposedCapture(ConvolutionCapture):
     """The kernel is `(*kernel_size, cout, cin)`, as a matrix `(offsets * cout, cin)`."""
 
+    @classmethod
+    def added_biases(cls, layer: keras.layers.Layer) -> list:
+        """None: the bias is added where a stride or border keeps a kernel's offset away, too."""
+        return []
+
     def _product(self, x: tf.Tensor, padding: str) -> tuple[tf.Tensor, Builders]:
         geometry = Geometry(
             self.kernel_size,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
+
 import keras
 
 _WHOLE: set[type] = set()
+_WHOLE_LAYERS: weakref.WeakSet[keras.layers.Layer] = weakref.WeakSet()
 
 
 def register_fallback(layer_class: type) -> type:
@@ -34,7 +37,12 @@ def register_fallback(layer_class: type) -> type:
 
 def is_whole(layer: keras.layers.Layer) -> bool:
     """Whether the fallback treats the layer and its children as one."""
-    return isinstance(layer, tuple(_WHOLE))
+    return layer in _WHOLE_LAYERS or isinstance(layer, tuple(_WHOLE))
+
+
+def differentiate_as_whole(layer: keras.layers.Layer) -> None:
+    """Has one layer differentiated as a whole, whose children cannot be captured one by one."""
+    _WHOLE_LAYERS.add(layer)
 
 
 for _layer_class in (keras.layers.RNN, keras.layers.TimeDistributed):

@@ -14,7 +14,7 @@ from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
-from tf_lowrank_dp.release.space import ReleaseSpace, Subspace
+from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 
@@ -35,6 +35,7 @@ class PrivateGradients:
         part_rows: number of rows of each part where XLA compiles, which takes one program for each
             size; None for as many as a batch has.
         steps: `tf.Variable` int64 that counts the releases.
+        fill: gives absent rows, from the batch and its presence, what the model accepts.
         masks: gives the model's random layers their numbers, see `tracing/random_ops.py`.
     """
 
@@ -47,6 +48,7 @@ class PrivateGradients:
     microbatch_size: int | None
     steps: tf.Variable
     part_rows: int | None = None
+    fill: Callable[[Nested, tf.Tensor], Nested] = lambda batch, _: batch
     masks: SecretStream = dataclasses.field(default_factory=lambda: SecretStream(purpose="masks"))
 
     def private_gradients(
@@ -68,10 +70,10 @@ class PrivateGradients:
             batch: nested tensors whose first axis is the example.
             presence: float32 `(b,)`, 1 for a sampled example, 0 for padding.
             on_outputs: called with each part of the batch, its presence, losses and other outputs
-                (metrics are updated here).
+                (metrics are updated here), outside of what XLA compiles.
             watched: takes (part of) `batch` and gives a context in which its forward and backward
                 pass is traced, each time that this happens.
-            jit_compile: whether XLA compiles everything up to the clipped sums.
+            jit_compile: whether XLA compiles each part up to its clipped sums.
 
         Returns:
             `lift((sum_b s_b u_b + noise) / expected_batch_size)`.
@@ -80,14 +82,26 @@ class PrivateGradients:
             batch, presence = tf.nest.map_structure(_with_a_row, (batch, presence))
         subspace = self.space.refresh()
 
-        def part(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
-            return self._part(forward, batch, presence, subspace, on_outputs, watched)
+        def part(
+            batch: Nested, presence: tf.Tensor
+        ) -> tuple[list[list[tf.Tensor]], tf.Tensor, Nested]:
+            batch = self.fill(batch, presence)
+            with random_numbers_from(self.masks):
+                with watched(batch):
+                    backward = METHODS[self.gradient_method](self.model, forward, batch)
+                blocks = self.space.project(backward.gradients, subspace)
+                sums = self.mechanism.clipped_sums(blocks, presence)
+            return sums, backward.losses, backward.outputs
 
-        if jit_compile:
-            part = tf.function(part, jit_compile=True, autograph=False)
+        compiled = tf.function(part, jit_compile=True, autograph=False) if jit_compile else part
+
+        def observed_part(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
+            sums, losses, outputs = compiled(batch, presence)
+            on_outputs(batch, presence, losses, outputs)
+            return sums
 
         def clipped_sums(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
-            return self._clipped_sums(part, batch, presence, jit_compile)
+            return self._clipped_sums(observed_part, batch, presence, jit_compile)
 
         # Always traced: only in a graph can the random numbers of a model be replaced.  Whatever
         # the number of examples that were drawn, the graph is one.
@@ -126,23 +140,6 @@ class PrivateGradients:
             lambda index, _: index < count, add_part, (0, zeros), parallel_iterations=1
         )
         return totals
-
-    def _part(
-        self,
-        forward: Forward,
-        batch: Nested,
-        presence: tf.Tensor,
-        subspace: Subspace,
-        on_outputs: Callable[..., None],
-        watched: Callable[[Nested], contextlib.AbstractContextManager],
-    ) -> list[list[tf.Tensor]]:
-        with random_numbers_from(self.masks):
-            with watched(batch):
-                backward = METHODS[self.gradient_method](self.model, forward, batch)
-            blocks = self.space.project(backward.gradients, subspace)
-            sums = self.mechanism.clipped_sums(blocks, presence)
-        on_outputs(batch, presence, backward.losses, backward.outputs)
-        return sums
 
 
 def equal_parts(rows: int | tf.Tensor, most: int) -> tuple[int | tf.Tensor, int | tf.Tensor]:

@@ -24,13 +24,15 @@ class GaussianMechanism:
 
     Formal guarantee: each of `J` blocks is clipped at its `C_j`, so adding or removing one record
     moves block `j` by at most `C_j` in L2 norm, and gets noise of standard deviation
-    `z_j = noise_multiplier * sqrt(J) * C_j` in every coordinate.  In units of the noise the joint
-    release moves by at most `sqrt(sum_j (C_j / z_j)^2) = 1 / noise_multiplier`: it is one
-    Gaussian mechanism with the multiplier that `event` reports.
+    `z_j C_j` in every coordinate, with `z_j = noise_multiplier / sqrt(w_j)` and shares `w_j` that
+    add up to 1.  In units of the noise the joint release moves by at most
+    `sqrt(sum_j (C_j / (z_j C_j))^2) = sqrt(sum_j w_j) / noise_multiplier = 1 / noise_multiplier`:
+    divided by its deviations it is one Gaussian mechanism with the multiplier that `event` reports.
 
-    By default `C_j = l2_norm_clip / sqrt(J)`; then the deviation is `noise_multiplier *
-    l2_norm_clip` everywhere.  With clips of 4 and 3 and a multiplier of 1, say, the deviations are
-    `4 sqrt(2)` and `3 sqrt(2)`, and `(4 / 5.66)^2 + (3 / 4.24)^2 = 1`.
+    By default `C_j = l2_norm_clip / sqrt(J)` and `w_j = 1 / J`; then the deviation is
+    `noise_multiplier * l2_norm_clip` everywhere.  With clips of 4 and 3 and a multiplier of 1, say,
+    the deviations are `4 sqrt(2)` and `3 sqrt(2)`, and `(4 / 5.66)^2 + (3 / 4.24)^2 = 1`; with
+    shares of 0.96 and 0.04 they are 4.08 and 15, and `(4 / 4.08)^2 + (3 / 15)^2 = 1`.
 
     Attributes:
         l2_norm_clip: sensitivity of the whole release, `sqrt(sum_j C_j^2)`; `inf` only without
@@ -38,12 +40,14 @@ class GaussianMechanism:
         noise_multiplier: effective multiplier of the whole release; 0 skips the noise.
         num_blocks: `J`.
         block_clips: `C_j` for each block; left out, they are equal.
+        shares: `w_j` for each block; left out, they are equal.
     """
 
     l2_norm_clip: float
     noise_multiplier: float
     num_blocks: int = 1
     block_clips: tuple[float, ...] = ()
+    shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         equal = self.l2_norm_clip / math.sqrt(self.num_blocks)
@@ -57,6 +61,15 @@ class GaussianMechanism:
                 f"l2_norm_clip={self.l2_norm_clip}. Received: {clips}. Correct one of them."
             )
         object.__setattr__(self, "block_clips", clips)
+        shares = tuple(self.shares) or (1.0 / self.num_blocks,) * self.num_blocks
+        # Rounded as `math.fsum` is; noise is rounded up by far more.
+        adds_up = math.isclose(math.fsum(shares), 1.0, rel_tol=1e-12)
+        if len(shares) != self.num_blocks or min(shares) <= 0.0 or not adds_up:
+            raise ValueError(
+                f"Expected {self.num_blocks} positive shares that add up to 1. Received: {shares}. "
+                "Correct them."
+            )
+        object.__setattr__(self, "shares", shares)
 
     @property
     def event(self) -> dp_accounting.GaussianDpEvent:
@@ -66,10 +79,10 @@ class GaussianMechanism:
     @property
     def deviations(self) -> tuple[float, ...]:
         """Standard deviation of the noise of each block."""
-        if len(set(self.block_clips)) == 1:
+        if len(set(self.block_clips)) == len(set(self.shares)) == 1:
             return (self.noise_multiplier * self.l2_norm_clip,) * self.num_blocks
-        scale = self.noise_multiplier * math.sqrt(self.num_blocks)
-        return tuple(scale * clip for clip in self.block_clips)
+        pairs = zip(self.block_clips, self.shares, strict=True)
+        return tuple(self.noise_multiplier / math.sqrt(share) * clip for clip, share in pairs)
 
     def clipped_sums(self, blocks: Sequence[Block], presence: tf.Tensor) -> list[list[tf.Tensor]]:
         """Sums of clipped examples, still private.

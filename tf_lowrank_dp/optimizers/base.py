@@ -17,10 +17,17 @@ from tf_lowrank_dp.algorithms.context import PublicGradients, ReleaseContext
 from tf_lowrank_dp.algorithms.state import AlgorithmState
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.gradient_methods.methods import METHODS
-from tf_lowrank_dp.optimizers.checks import NOT_PRIVATE, check_finite, check_inner, check_scales
+from tf_lowrank_dp.optimizers.checks import (
+    NOT_PRIVATE,
+    check_finite,
+    check_inner,
+    check_scales,
+    refuse_foreign_arguments,
+)
+from tf_lowrank_dp.optimizers.releases import ReleaseBlocks, composed_space
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.public_data import PublicData
-from tf_lowrank_dp.release.scaled import ScaledSpace, scaled_anchors, scales_of
+from tf_lowrank_dp.release.scaled import scaled_anchors, scales_of
 from tf_lowrank_dp.release.space import Normal, ReleaseSpace
 from tf_lowrank_dp.spending import SPENDING
 
@@ -37,36 +44,31 @@ class DPOptimizer(keras.optimizers.Optimizer):
     registered as Keras serializable, whose arguments are the settings by their names.
 
     Args:
-        optimizer: the inner optimizer: a Keras optimizer, its name or its config.  Its learning
-            rate, momentum, weight decay and EMA act on the private gradient and cost nothing.
+        optimizer: the inner optimizer: a Keras optimizer, its name or its config.  What it does to
+            the private gradient costs nothing.
         algorithm: what is released.
         l2_norm_clip: largest L2 norm of one example's contribution; `inf` (no clipping) only
             with `noise_multiplier=0`.
-        epsilon: target epsilon; the noise multiplier is calibrated when training starts.
-            Needs `delta`; excludes `noise_multiplier`.
-        delta: target delta, below 1 / number of examples.  With `noise_multiplier` it is
-            optional, used by reports.
+        epsilon: target epsilon, with `delta`; noise is calibrated to it when training starts.
+        delta: target delta, below 1 / number of examples; optional with `noise_multiplier`.
         noise_multiplier: standard deviation of the noise over `l2_norm_clip`, the effective value
             of the whole release; 0 means no noise, no privacy, epsilon infinite.
         planned_steps: number of steps that the budget shall last, when training spans several
             calls of `fit`; None for those of the `fit` that starts.
         clipping: "flat" clips the joint norm over all that is released; "per_layer" clips each
-            layer's part at `l2_norm_clip / sqrt(layers)`, so that the root of the sum of squares
-            is `l2_norm_clip` again.
+            layer's part at `l2_norm_clip / sqrt(layers)`: the joint norm is at most the same.
+        centering: whether kernels' gradients are those for centred inputs (`docs/centering.md`).
         gradient_scale: factors by which gradients are multiplied before they are clipped; the
             private gradient is divided by them.  Keys are parts of variable paths: with
             `{"classifier": 0.1}` this layer counts less in the norm and gets ten times the noise.
             Between 1e-6 and 1e6.
-        gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop"; all give the
-            same numbers.
+        gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop".
         accountant: "pld" (tight) or "rdp".
-        seed: integer that makes sampling and noise reproducible, for tests; such a run is not
-            private and its statement says so.
+        seed: makes sampling and noise reproducible, for tests; such a run is not private.
         name: name of the optimizer.
 
     Raises:
-        ValueError: missing, negative, NaN or contradictory privacy arguments, or an inner
-            optimizer that would spoil the guarantee (gradient accumulation, loss scaling).
+        ValueError: contradictory privacy arguments, or an inner optimizer that would spoil them.
 
     Example:
 
@@ -74,6 +76,10 @@ class DPOptimizer(keras.optimizers.Optimizer):
     >>> DPOptimizer("adam", RGP(rank=4), l2_norm_clip=1.0, noise_multiplier=1.1).rank
     4
     """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        refuse_foreign_arguments(kwargs)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -86,6 +92,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         noise_multiplier: float | None = None,
         planned_steps: int | None = None,
         clipping: str = "flat",
+        centering: bool = False,
         gradient_scale: Mapping[str, float] | None = None,
         gradient_method: str = "auto",
         accountant: str = "pld",
@@ -109,7 +116,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
                 f"Expected an ordinary Keras optimizer inside. Received: {type(inner).__name__}, "
                 "which is private itself. Pass its inner optimizer."
             )
-        check_inner(inner)
+        check_inner(inner, centering, gradient_method)
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
         self.algorithm = algorithm
@@ -120,6 +127,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         self.noise_multiplier = noise_multiplier
         self.planned_steps = planned_steps
         self.clipping = clipping
+        self.centering = bool(centering)
         self.gradient_scale = dict(gradient_scale or {})
         self.gradient_method = gradient_method
         self.accountant = accountant
@@ -137,8 +145,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         Args:
             parameters: the trainable variables.
             normal: public random numbers.
-            public_gradients: differentiates public examples; their gradients are scaled as the
-                private ones are.
+            public_gradients: differentiates public examples; scaled as private gradients are.
             state: instead of the optimizer's own, for those who only look.
         """
         if public_gradients is not None and self.gradient_scale:
@@ -154,15 +161,12 @@ class DPOptimizer(keras.optimizers.Optimizer):
         )
 
     def release_space(self, context: ReleaseContext) -> ReleaseSpace:
-        """What a training run that starts now releases: the algorithm's space, scaled."""
-        space = self.algorithm.release_space(context)
-        if not self.gradient_scale:
-            return space
-        return ScaledSpace(space, scales_of(context.parameters, self.gradient_scale))
+        """What a training run that starts now releases."""
+        return composed_space(self.algorithm, context, self.gradient_scale, self.centering)
 
-    def block_clips(self, num_blocks: int) -> tuple[float, ...]:
-        """Largest norm of an example's part in each block; squares add up to `l2_norm_clip^2`."""
-        return self.algorithm.block_clips(self.l2_norm_clip, num_blocks)
+    def release_blocks(self, num_blocks: int) -> ReleaseBlocks:
+        """How its blocks are clipped, and how they share the noise."""
+        return ReleaseBlocks.of(self.algorithm, self.l2_norm_clip, num_blocks, self.centering)
 
     @property
     def public_data(self) -> PublicData | None:
@@ -273,15 +277,17 @@ class DPOptimizer(keras.optimizers.Optimizer):
         state = {name: store[name] for name in store.keys() if name not in own}
         self.algorithm_state.load(state)
 
-    def get_config(self) -> dict:
+    @property
+    def privacy_settings(self) -> dict:
+        """All arguments by name, but the inner optimizer: not every one of those has a config."""
         return {
-            "optimizer": keras.optimizers.serialize(self.inner_optimizer),
             "l2_norm_clip": self.l2_norm_clip,
             "epsilon": self.epsilon,
             "delta": self.delta,
             "noise_multiplier": self.noise_multiplier,
             "planned_steps": self.planned_steps,
             "clipping": self.clipping,
+            "centering": self.centering,
             "gradient_scale": self.gradient_scale,
             "gradient_method": self.gradient_method,
             "accountant": self.accountant,
@@ -289,8 +295,11 @@ class DPOptimizer(keras.optimizers.Optimizer):
             **settings_of(self.algorithm),
         }
 
+    def get_config(self) -> dict:
+        inner = keras.optimizers.serialize(self.inner_optimizer)
+        return {"optimizer": inner, **self.privacy_settings}
+
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
-        config = dict(config)
-        inner = config.pop("optimizer")
-        return cls(keras.optimizers.deserialize(inner, custom_objects), **config)
+        inner = keras.optimizers.deserialize(config["optimizer"], custom_objects)
+        return cls(**{**config, "optimizer": inner})

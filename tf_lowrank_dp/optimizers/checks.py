@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp.gradient_methods.methods import RECORDED
 
 _MOST_SCALE = 1e6
 NOT_PRIVATE = (
@@ -17,6 +18,33 @@ NOT_PRIVATE = (
     "tfdp.make_private(model) before model.fit (after loading a model as well), or use "
     "tfdp.PrivateTrainer in a custom training loop."
 )
+_ELSEWHERE = {
+    "num_microbatches": "Leave it out: each example is clipped by itself, at little cost. "
+    "tfdp.make_private(model, microbatch_size=...) bounds memory.",
+    "unroll_microbatches": "Leave it out: there is no loop over microbatches.",
+    "gradient_accumulation_steps": "Leave it out, and give fit the whole batch_size; "
+    "tfdp.make_private(model, microbatch_size=...) bounds memory.",
+    "dp_sum_query": "Pass l2_norm_clip and noise_multiplier.",
+    "l2_clip": "It is called l2_norm_clip.",
+    "learning_rate": "Give it to the inner optimizer: DPSGDOptimizer(keras.optimizers.SGD(0.1), "
+    "...).",
+}
+_ELSEWHERE["momentum"] = _ELSEWHERE["nesterov"] = _ELSEWHERE["learning_rate"]
+"""What is asked for by the names of TensorFlow Privacy, and where it is here."""
+
+
+def refuse_foreign_arguments(names: Iterable[str]) -> None:
+    """Refuses arguments of TensorFlow Privacy's optimizers that these do not have.
+
+    Raises:
+        ValueError: says what to write instead.
+    """
+    for name in _ELSEWHERE:
+        if name in names:
+            raise ValueError(
+                "Expected the arguments of this private optimizer. Received: "
+                f"{name}, one of TensorFlow Privacy's. {_ELSEWHERE[name]}"
+            )
 
 
 def check_finite(noise_multiplier: float | None, **named: float) -> None:
@@ -34,11 +62,14 @@ def check_finite(noise_multiplier: float | None, **named: float) -> None:
         )
 
 
-def check_inner(inner: keras.optimizers.Optimizer) -> None:
+def check_inner(
+    inner: keras.optimizers.Optimizer, centering: bool = False, gradient_method: str = "auto"
+) -> None:
     """Checks an inner optimizer, which would spoil the guarantee with what Keras does to gradients.
 
     Raises:
-        ValueError: it scales the loss or accumulates gradients.
+        ValueError: it scales the loss or accumulates gradients; or, with centering, averages
+            weights, or goes with a gradient method that does not record the inputs of layers.
     """
     if isinstance(inner, keras.optimizers.LossScaleOptimizer) or inner.loss_scale_factor:
         raise ValueError(
@@ -50,6 +81,17 @@ def check_inner(inner: keras.optimizers.Optimizer) -> None:
             "Expected gradient_accumulation_steps=None on the inner optimizer. Received: "
             f"{inner.gradient_accumulation_steps}. It would pay for noise once per microbatch. "
             "Use tfdp.make_private(model, microbatch_size=...) to bound memory instead."
+        )
+    if centering and gradient_method not in RECORDED:
+        raise ValueError(
+            f"Expected a gradient_method of {RECORDED} with centering=True. Received: "
+            f"{gradient_method!r}, which does not record the inputs of layers. Leave it out."
+        )
+    if centering and inner.use_ema:
+        raise ValueError(
+            "Expected an inner optimizer without use_ema with centering=True. Received: one with "
+            "it, which would average biases before they follow their kernels. Leave one of them "
+            "out."
         )
 
 

@@ -142,7 +142,7 @@ class GEPOptimizer(DPOptimizer):
 
     def get_config(self) -> dict:
         config = super().get_config()
-        del config["l2_norm_clip"]
+        del config["l2_norm_clip"], config["centering"]
         return config
 
 

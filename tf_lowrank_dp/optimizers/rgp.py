@@ -46,6 +46,7 @@ class RGPOptimizer(DPOptimizer):
         noise_multiplier: standard deviation of the noise over `l2_norm_clip`.
         planned_steps: number of steps that the budget shall last; None for those of `fit`.
         clipping: "flat" for one joint norm, "per_layer" for one of each layer.
+        centering: whether kernels' gradients are those for centred inputs (`docs/centering.md`).
         gradient_scale: factors of gradients before clipping, by parts of variable paths.
         gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop".
         accountant: "pld" (tight) or "rdp".
@@ -80,6 +81,7 @@ class RGPOptimizer(DPOptimizer):
         noise_multiplier: float | None = None,
         planned_steps: int | None = None,
         clipping: str = "flat",
+        centering: bool = False,
         gradient_scale: Mapping[str, float] | None = None,
         gradient_method: str = "auto",
         accountant: str = "pld",
@@ -103,6 +105,7 @@ class RGPOptimizer(DPOptimizer):
             noise_multiplier=noise_multiplier,
             planned_steps=planned_steps,
             clipping=clipping,
+            centering=centering,
             gradient_scale=gradient_scale,
             gradient_method=gradient_method,
             accountant=accountant,

@@ -59,3 +59,14 @@ def with_examples_of(d: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     if x.shape[0] != 1 or d.shape[0] == 1:
         return x
     return tf.broadcast_to(x, tf.concat([tf.shape(d)[:1], tf.shape(x)[1:]], 0))
+
+
+def shared_by_examples(x: tf.Tensor, rank: int) -> tf.Tensor:
+    """An input without an axis of examples, of fewer than `rank` axes, gets one of length 1.
+
+    Example:
+
+    >>> shared_by_examples(tf.range(4), rank=2).shape
+    TensorShape([1, 4])
+    """
+    return x[None] if x.shape.rank < rank else x

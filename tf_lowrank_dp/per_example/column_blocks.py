@@ -65,3 +65,11 @@ class ColumnBlocks(PerExampleGradient):
 
     def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return Materialized(self.materialize(), mask)
+
+    def centred(self, centre: tf.Tensor) -> ColumnBlocks:
+        return ColumnBlocks([block.centred(centre) for block in self._blocks], self._widths)
+
+    def mean_inputs(self) -> tf.Tensor:
+        """One mean for all blocks: any public centre will do."""
+        means = [block.mean_inputs() for block in self._blocks]
+        return tf.add_n(means) / len(means)

@@ -64,3 +64,9 @@ class _Sum(PerExampleGradient):
 
     def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return combine([g.masked(mask) for g in self._gradients])
+
+    def centred(self, centre: tf.Tensor) -> PerExampleGradient:
+        return combine([g.centred(centre) for g in self._gradients])
+
+    def mean_inputs(self) -> tf.Tensor:
+        return tf.add_n([g.mean_inputs() for g in self._gradients]) / len(self._gradients)

@@ -56,6 +56,7 @@ class KernelGradient(PerExampleGradient):
         geometry: of the convolution.
         x: input, `(b, *space, cin)`, padded already if the padding is causal.
         d: gradient with respect to the output before the activation, `(b, *out_space, cout)`.
+        centre: subtracted from each patch, float32 `(offsets * cin / groups, groups)`; None for 0.
 
     Example:
 
@@ -65,8 +66,10 @@ class KernelGradient(PerExampleGradient):
     TensorShape([5, 3, 2, 4])
     """
 
-    def __init__(self, geometry: Geometry, x: tf.Tensor, d: tf.Tensor):
-        self._geometry = geometry
+    def __init__(
+        self, geometry: Geometry, x: tf.Tensor, d: tf.Tensor, centre: tf.Tensor | None = None
+    ):
+        self._geometry, self._centre = geometry, centre
         self._x, self._d = tf.cast(x, tf.float32), tf.cast(d, tf.float32)
 
     @functools.cached_property
@@ -76,17 +79,33 @@ class KernelGradient(PerExampleGradient):
         t, inputs, outputs = d.shape[1], math.prod(geometry.shape[:-1]), geometry.shape[-1]
         if geometry.groups == 1 and t is not None and inputs * outputs > t * (inputs + outputs):
             patches = tf.concat(shifted, axis=-1)
+            if self._centre is not None:
+                patches -= self._centre[:, 0]
             return OuterProduct(patches, d, lambda m: reshape_last(m, 2, geometry.shape))
         if self._x.shape[-1] == 1 == geometry.groups:  # patches of one channel are small
             products = tf.matmul(tf.stack([s[..., 0] for s in shifted], axis=1), d)
-            return Materialized(tf.reshape(products, [-1, *geometry.shape]))
+            return self._materialized(products)
         if geometry.groups == 1:
             products = [tf.matmul(s, d, transpose_a=True) for s in shifted]
         else:
             shifted = [_split_last(s, geometry.groups) for s in shifted]
-            d = _split_last(d, geometry.groups)
-            products = [tf.einsum("btgi,btgo->bigo", s, d) for s in shifted]
-        return Materialized(tf.reshape(tf.stack(products, axis=1), [-1, *geometry.shape]))
+            grouped = _split_last(d, geometry.groups)
+            products = [tf.einsum("btgi,btgo->bigo", s, grouped) for s in shifted]
+        return self._materialized(tf.stack(products, axis=1))
+
+    def _materialized(self, products: tf.Tensor) -> Materialized:
+        """The sums of the products of patches and output gradients, less those of the centre."""
+        if self._centre is not None:
+            # What is clipped is the difference held: its rounding cannot break the sensitivity.
+            products = tf.reshape(products, [-1, *self._centre.shape, self._width_of_group])
+            total = tf.reduce_sum(positions(self._d), axis=1)
+            total = tf.reshape(total, [-1, 1, self._geometry.groups, self._width_of_group])
+            products -= self._centre[..., None] * total
+        return Materialized(tf.reshape(products, [-1, *self._geometry.shape]))
+
+    @property
+    def _width_of_group(self) -> int:
+        return self._d.shape[-1] // self._geometry.groups
 
     def squared_norms(self) -> tf.Tensor:
         return self._formed.squared_norms()
@@ -108,11 +127,15 @@ class KernelGradient(PerExampleGradient):
             return self._formed.right(r, view)
         image = tf.matmul(self._d, r, transpose_b=True)
         if set(self._geometry.strides) == {1}:
-            return Materialized(self._right_unstrided(image))
-        shifted = shifted_inputs(self._geometry, self._x, image)
-        image = positions(image)
-        products = [tf.matmul(image, positions(s), transpose_a=True) for s in shifted]
-        return Materialized(tf.concat(products, axis=-1))
+            product = self._right_unstrided(image)
+        else:
+            shifted = shifted_inputs(self._geometry, self._x, image)
+            flat = positions(image)
+            products = [tf.matmul(flat, positions(s), transpose_a=True) for s in shifted]
+            product = tf.concat(products, axis=-1)
+        if self._centre is not None:
+            product -= tf.reduce_sum(positions(image), axis=1)[..., None] * self._centre[:, 0]
+        return Materialized(product)
 
     def _right_unstrided(self, image: tf.Tensor) -> tf.Tensor:
         """Shifts the image `(b, *out_space, k)`, which is thin, instead of the input."""
@@ -133,7 +156,20 @@ class KernelGradient(PerExampleGradient):
             padding=self._geometry.padding.upper(),
             dilations=list(self._geometry.dilation),
         )
+        if self._centre is not None:
+            image -= tf.linalg.matvec(l, self._centre[:, 0], transpose_a=True)
         return OuterProduct(positions(image), positions(self._d))
+
+    def centred(self, centre: tf.Tensor) -> KernelGradient:
+        return KernelGradient(self._geometry, self._x, self._d, centre)
+
+    def mean_inputs(self) -> tf.Tensor:
+        """The mean patch, zeros of the padding included."""
+        means = patch_means(self._geometry, self._x, self._d)  # (b, offsets, groups * cin / groups)
+        groups = self._geometry.groups
+        means = tf.reshape(means, [-1, means.shape[1], groups, means.shape[2] // groups])
+        means = tf.transpose(means, [0, 1, 3, 2])
+        return tf.reshape(means, [-1, math.prod(means.shape[1:3]), groups])
 
 
 def shifted_inputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[tf.Tensor]:
@@ -195,6 +231,31 @@ def shifted_outputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[
             first = before + reach - k * rate
             window.append(slice(first, first + size))
         yield d[tuple(window)]
+
+
+def patch_means(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> tf.Tensor:
+    """The mean over the output positions of what each kernel offset meets, `(b, offsets, cin)`.
+
+    One axis after the other, by a matrix that averages the positions which an offset selects.
+
+    Args:
+        geometry: of the convolution.
+        x: input, `(b, *space, cin)`.
+        d: anything of the output's shape, `(b, *out_space, cout)`.
+    """
+    sizes, outs, channels = _spatial(x), _spatial(d), x.shape[-1]
+    befores = [0] * len(sizes)
+    if geometry.padding == "same":
+        befores = [before for before, _ in _same_padding(geometry, x, outs)]
+    means = x
+    for axis, (size, out, before) in enumerate(zip(sizes, outs, befores, strict=True)):
+        first = tf.range(geometry.kernel_size[axis]) * geometry.dilation[axis] - before
+        distance = tf.range(size) - first[:, None]
+        output, rest = distance // geometry.strides[axis], distance % geometry.strides[axis]
+        selected = tf.cast((rest == 0) & (output >= 0) & (output < out), tf.float32)
+        means = tf.reshape(means, [-1, size, math.prod(sizes[axis + 1 :]) * channels])
+        means = tf.matmul(selected / tf.cast(out, tf.float32), means)
+    return tf.reshape(means, [-1, math.prod(geometry.kernel_size), channels])
 
 
 def _spatial(tensor: tf.Tensor) -> list:

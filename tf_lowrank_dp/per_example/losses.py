@@ -7,59 +7,71 @@ mean (or sum, for `reduction="sum"`) over its positions, and the training loss i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.compiled import (
     compiled_loss,
+    loss_object,
     losses_and_weights,
+    name_of_loss,
     observe_losses,
+    same_ranks,
     with_losses,
 )
 from tf_lowrank_dp._keras.scopes import mask_of
 from tf_lowrank_dp._types import LossLike, Nested
-from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.per_example.losses_alone import one_by_one, try_alone
+
+_OF_CLASSES = (
+    keras.losses.sparse_categorical_crossentropy,
+    keras.losses.categorical_generalized_cross_entropy,
+)
+"""Losses whose targets are numbers of classes."""
+
+_OF_THE_BATCH = (keras.losses.hinge, keras.losses.squared_hinge)
+"""Losses that decide by all targets of a batch whether 0 means -1."""
 
 
 class PerExampleLoss(keras.losses.Loss):
     """A Keras loss that returns one value per example instead of one per batch.
+
+    It is the value that Keras gives a batch of this example alone.  A loss that returns values per
+    example is computed for the whole batch at once; one that returns a scalar, or overrides
+    `__call__`, for one example after the other.
 
     A label of a sparse cross-entropy that is no class makes the loss of its example NaN, so that
     it contributes nothing, unless its weight is 0 or it is masked.  TensorFlow raises for it on a
     CPU, an error that tells of one private example.
 
     Args:
-        loss: a `keras.losses.Loss`, the name of one, or a function `(y_true, y_pred)` that returns
-            at least one value per example.
+        loss: whatever `compile` takes as the loss of one output: a `keras.losses.Loss`, the name of
+            one, or a function `(y_true, y_pred)`.
 
     Raises:
-        UnsupportedModelError: the loss overrides `__call__`, so that its values per example
-            cannot be reached; or, when called, it returns a scalar.
+        UnsupportedModelError: when called: it returns a scalar that does not depend on the outputs
+            where an example is alone.
     """
 
     def __init__(self, loss: LossLike):
         self._identifier = loss
-        resolved = None if _is_deferred(loss) else _as_loss(loss)
-        super().__init__(name=getattr(resolved, "name", str(loss)), reduction="none")
-        self._resolved = resolved
+        super().__init__(name=name_of_loss(loss), reduction="none")
+        self._tried = False
 
     def __call__(self, y_true: Nested, y_pred: Nested, sample_weight: Nested = None) -> tf.Tensor:
-        loss = self._resolved or _crossentropy_for(y_true, y_pred)
+        loss = loss_object(self._identifier, y_true, y_pred)
         mask = mask_of(y_pred)
-        y_true = keras.tree.map_structure(lambda t: keras.ops.cast(t, loss.dtype), y_true)
-        y_pred = keras.tree.map_structure(lambda t: keras.ops.cast(t, loss.dtype), y_pred)
-        no_class = None
-        if _is_sparse(loss):
-            y_true, no_class = _classes_of(loss, y_true, y_pred)
-        values = tf.convert_to_tensor(loss.call(y_true, y_pred))
-        if values.shape.rank == 0:
-            raise UnsupportedModelError(
-                f"Expected loss '{self.name}' to return one value per example, shape (batch,) or "
-                "(batch, ...). Received: a scalar. Return the values before the mean over the "
-                "batch (for keras losses with an axis argument, exclude the first axis)."
-            )
+        values, no_class = None, None
+        own_call = type(loss).__call__ is not keras.losses.Loss.__call__
+        if not own_call and getattr(loss, "fn", None) not in _OF_THE_BATCH:
+            values, no_class = _values(loss, y_true, y_pred)
+        if values is None or values.shape.rank == 0:
+            if not self._tried:
+                try_alone(loss, y_true, y_pred)
+                self._tried = True
+            return one_by_one(loss, y_true, y_pred, mask, sample_weight)
         values = tf.cast(values, tf.float32)
         mask = _joined(mask, mask_of(values))
         losses = _reduced(values, mask, sample_weight, loss.reduction)
@@ -76,19 +88,12 @@ class PerExampleCompiledLoss:
     """The compiled losses of a model, weighted and added up, for each example.
 
     Args:
-        model: a compiled Keras model.
-
-    Raises:
-        UnsupportedModelError: there is no loss, or one that has no value per example.
+        model: a Keras model that was compiled with a loss.
     """
 
     def __init__(self, model: keras.Model):
         compiled = compiled_loss(model)
-        if compiled is None:
-            raise UnsupportedModelError(
-                "Expected a loss in model.compile(loss=...). Received: none. Private training "
-                "clips the gradient of each example's loss and needs it there."
-            )
+        assert compiled is not None
         losses, _ = losses_and_weights(compiled)
         per_example = keras.tree.map_structure(
             lambda leaf: None if leaf is None else PerExampleLoss(leaf), losses
@@ -118,60 +123,33 @@ class _Collector:
         self.value = value
 
 
-def _is_deferred(loss: LossLike) -> bool:
-    return isinstance(loss, str) and loss.lower() in ("crossentropy", "ce")
-
-
-def _as_loss(loss: LossLike) -> keras.losses.Loss:
-    resolved = keras.losses.get(loss)
-    if not isinstance(resolved, keras.losses.Loss):
-        return _FunctionLoss(resolved)
-    if type(resolved).__call__ is not keras.losses.Loss.__call__:
-        raise UnsupportedModelError(
-            f"Expected loss '{resolved.name}' to be computed by its call(y_true, y_pred). "
-            "Received: a class that overrides __call__, whose values per example cannot be "
-            "reached. Override call instead and return one value per example."
-        )
-    return resolved
-
-
-class _FunctionLoss(keras.losses.Loss):
-    """A plain function `(y_true, y_pred)` as a Keras loss."""
-
-    def __init__(self, function: Callable):
-        super().__init__(name=getattr(function, "__name__", "loss"))
-        self._function = function
-
-    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        return self._function(y_true, y_pred)
-
-
-def _crossentropy_for(y_true: tf.Tensor, y_pred: tf.Tensor) -> keras.losses.Loss:
-    """What Keras makes of loss="crossentropy": decided by the shapes."""
-    if y_pred.shape[-1] == 1:
-        return keras.losses.BinaryCrossentropy()
-    if y_true.shape.rank < y_pred.shape.rank or y_true.shape[-1] == 1:
-        return keras.losses.SparseCategoricalCrossentropy()
-    return keras.losses.CategoricalCrossentropy()
-
-
-def _is_sparse(loss: keras.losses.Loss) -> bool:
-    """Whether targets are numbers of classes."""
-    function = loss._function if isinstance(loss, _FunctionLoss) else getattr(loss, "fn", None)
-    return function is keras.losses.sparse_categorical_crossentropy
+def _values(
+    loss: keras.losses.Loss, y_true: Nested, y_pred: Nested
+) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """What a loss returns for a batch before it is reduced, and where labels are no classes."""
+    # On its own in each row, as otherwise the last axis would be that of the examples.
+    y_pred = keras.tree.map_structure(lambda t: t[:, None] if t.shape.rank == 1 else t, y_pred)
+    y_true, y_pred = keras.tree.map_structure(
+        lambda t: keras.ops.cast(t, loss.dtype), (y_true, y_pred)
+    )
+    y_true, y_pred = same_ranks(y_true, y_pred)
+    no_class = None
+    if getattr(loss, "fn", None) in _OF_CLASSES:
+        y_true, no_class = _classes_of(loss, y_true, y_pred)
+    return tf.convert_to_tensor(loss.call(y_true, y_pred)), no_class
 
 
 def _classes_of(
     loss: keras.losses.Loss, y_true: tf.Tensor, y_pred: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The labels, 0 where there is no such class; and 1.0 there, `(b, ...)` like the values."""
+    """The labels, 0 where there is no such class, and 1.0 there; `(b, ...)` like the values."""
+    if y_true.shape.rank == y_pred.shape.rank:
+        y_true = tf.squeeze(y_true, -1)
     is_class = (y_true >= 0) & (y_true < y_pred.shape[-1])
     ignored = getattr(loss, "ignore_class", None)
     if ignored is not None:
         is_class |= y_true == ignored
     no_class = tf.where(is_class, 0.0, 1.0)
-    if no_class.shape.rank == y_pred.shape.rank:
-        no_class = tf.squeeze(no_class, -1)
     return tf.where(is_class, y_true, tf.zeros_like(y_true)), no_class
 
 
@@ -187,27 +165,41 @@ def _reduced(
     sample_weight: tf.Tensor | None,
     reduction: str | None,
 ) -> tf.Tensor:
-    """Reduces `(b, ...)` to `(b,)` by the example's own mask and weights alone."""
-    weights = tf.ones_like(values)
-    if sample_weight is not None:
-        weights *= _aligned(tf.cast(sample_weight, tf.float32), values)
-    counted = tf.ones_like(values)
+    """Reduces `(b, ...)` to `(b,)`: Keras' reduction of each example as a batch of one."""
+    weights = None if sample_weight is None else tf.cast(sample_weight, tf.float32)
+    mean = reduction in ("sum_over_batch_size", "mean")
     if mask is not None:
-        counted = tf.ones_like(values) * _aligned(tf.cast(mask, tf.float32), values)
-    values = tf.math.multiply_no_nan(values, weights * counted)
-    axes = list(range(1, values.shape.rank))
-    total = tf.reduce_sum(values, axes)
-    if reduction == "sum":
-        return total
+        counted = tf.cast(mask, tf.float32)
+        if mean:
+            share = tf.math.divide_no_nan(_total(tf.ones_like(counted)), _total(counted))
+            counted = tf.math.multiply(*_aligned(counted, share))
+        weights = counted if weights is None else tf.math.multiply(*_aligned(counted, weights))
+    if weights is not None:
+        values = tf.math.multiply_no_nan(*_aligned(values, weights))
+    if mean:
+        return tf.math.divide_no_nan(_total(values), _total(tf.ones_like(values)))
     if reduction == "mean_with_sample_weight":
-        counted = weights * counted
-    return tf.math.divide_no_nan(total, tf.reduce_sum(counted, axes))
+        return tf.math.divide_no_nan(
+            _total(values), _total(tf.ones_like(values) if weights is None else weights)
+        )
+    return _total(values)
 
 
-def _aligned(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Weights of shape `(b,)`, `(b, 1)` or like the values', broadcastable to them."""
+def _total(values: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(values, list(range(1, values.shape.rank)))
+
+
+def _aligned(values: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Both with as many axes, as Keras and broadcasting align them in a batch of one.
+
+    A last axis of length 1 is dropped; other missing axes are added behind that of the examples.
+    """
     if weights.shape.rank == values.shape.rank + 1 and weights.shape[-1] == 1:
         weights = tf.squeeze(weights, -1)
-    while weights.shape.rank < values.shape.rank:
+    elif values.shape.rank == weights.shape.rank + 1 and values.shape[-1] == 1:
         weights = weights[..., None]
-    return weights
+    while weights.shape.rank < values.shape.rank:
+        weights = weights[:, None]
+    while values.shape.rank < weights.shape.rank:
+        values = values[:, None]
+    return values, weights

@@ -141,6 +141,24 @@ class OuterProduct(PerExampleGradient):
             return OuterProduct(self._x, self._d * mask)
         return Materialized(self.materialize(), mask)
 
+    def centred(self, centre: tf.Tensor) -> OuterProduct:
+        x = self._x - centre[:, 0]
+        return OuterProduct(x, self._d, self._to_variable, self._gram_of_d)
+
+    def mean_inputs(self) -> tf.Tensor:
+        if self._x.shape[1] == 1:
+            return tf.transpose(self._x, [0, 2, 1])
+        # Only where there is a gradient: what is padding has none.
+        if self.uses_gram:  # which TensorFlow computes for the norms anyway
+            squares = tf.linalg.diag_part(tf.matmul(self._d, self._d, transpose_b=True))
+        else:
+            squares = tf.reduce_sum(tf.square(self._d), axis=-1)
+        counted = squares > 0.0
+        counted |= tf.logical_not(tf.reduce_any(counted, axis=1, keepdims=True))
+        weights = tf.cast(counted, tf.float32)[..., None]
+        total = tf.matmul(self._x, weights, transpose_a=True)
+        return total / tf.reduce_sum(weights, axis=1, keepdims=True)
+
     def _shaped(self, matrices: tf.Tensor) -> tf.Tensor:
         return matrices if self._to_variable is None else self._to_variable(matrices)
 

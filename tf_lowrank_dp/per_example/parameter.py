@@ -77,6 +77,34 @@ def reshape_last(tensor: tf.Tensor, axes: int, shape: Sequence[int]) -> tf.Tenso
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class AddedBias:
+    """The bias that is added to a kernel's product, at every position at which the kernel is used.
+
+    Then the gradient of the bias is the sum of the kernel's output gradients, `g_b = sum_t D_bt`.
+
+    Attributes:
+        variable: the bias.
+        groups: number of groups of output features, each with input features of its own.
+        row: which row of the variable is added; None for all of it.
+    """
+
+    variable: keras.Variable
+    groups: int = 1
+    row: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of output features."""
+        return math.prod(self.variable.shape[self.row is not None :])
+
+    def placed(self, shift: tf.Tensor) -> tf.Tensor:
+        """`(size,)` in the shape of the variable, with zeros in rows that are not added."""
+        if self.row is None:
+            return tf.reshape(shift, self.variable.shape)
+        return tf.one_hot(self.row, self.variable.shape[0])[:, None] * shift
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Parameter:
     """A trainable variable as the algorithms see it.
 
@@ -85,6 +113,7 @@ class Parameter:
         role: "kernel", "embedding", "lora" (a factor of an adapter) or "other".
         view: how it is a matrix; None for vectors and scalars.
         is_output: whether it belongs to the layer that computes the model's output.
+        bias: what is added to its product, of a kernel that is centred with it.
 
     Example:
 
@@ -97,6 +126,7 @@ class Parameter:
     role: str
     view: MatrixView | None
     is_output: bool
+    bias: AddedBias | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -117,3 +147,24 @@ class Parameter:
     def matrix(self) -> tf.Tensor:
         """Its present value as a float32 matrix `(m, n)`."""
         return self.matrix_view.to_matrix(tf.cast(tf.convert_to_tensor(self.variable), tf.float32))
+
+    @property
+    def centre_shape(self) -> tuple[int, int]:
+        """Inputs of one output feature, and groups of output features with inputs of their own."""
+        assert self.bias is not None, self.path
+        return math.prod(self.shape) // self.bias.size, self.bias.groups
+
+    def mean_product(self, centre: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        """What the kernel's product gives for inputs that are `centre` everywhere.
+
+        Args:
+            centre: float32, of `centre_shape`.
+            kernel: of the variable's shape.
+
+        Returns:
+            Float32, of the shape of the bias.
+        """
+        assert self.bias is not None, self.path
+        matrix = self.matrix_view.to_matrix(tf.cast(kernel, tf.float32))
+        by_group = tf.reshape(matrix, [*self.centre_shape, -1])
+        return self.bias.placed(tf.reshape(tf.einsum("ig,igo->go", centre, by_group), [-1]))

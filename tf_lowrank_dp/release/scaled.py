@@ -37,7 +37,7 @@ class ScaledSpace(ReleaseSpace):
         self, gradients: Sequence[PerExampleGradient], subspace: Subspace
     ) -> Sequence[Block]:
         scaled = [
-            gradient if scale == 1.0 else _Scaled(gradient, scale)
+            gradient if scale == 1.0 else Scaled(gradient, scale)
             for gradient, scale in zip(gradients, self._scales, strict=True)
         ]
         return self._space.project(scaled, subspace)
@@ -103,7 +103,7 @@ def scaled_anchors(
     return scaled
 
 
-class _Scaled(PerExampleGradient):
+class Scaled(PerExampleGradient):
     """`scale * g_b`."""
 
     def __init__(self, gradient: PerExampleGradient, scale: float):
@@ -128,10 +128,10 @@ class _Scaled(PerExampleGradient):
         return None if factors is None else (factors[0], self._scale * factors[1])
 
     def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
-        return _Scaled(self._gradient.right(r, view), self._scale)
+        return Scaled(self._gradient.right(r, view), self._scale)
 
     def left(self, l: tf.Tensor, view: MatrixView) -> PerExampleGradient:  # noqa: E741
-        return _Scaled(self._gradient.left(l, view), self._scale)
+        return Scaled(self._gradient.left(l, view), self._scale)
 
     def masked(self, mask: tf.Tensor) -> PerExampleGradient:
-        return _Scaled(self._gradient.masked(mask), self._scale)
+        return Scaled(self._gradient.masked(mask), self._scale)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias, TypeVar
 
 import tensorflow as tf
@@ -80,6 +81,14 @@ class ReleaseSpace(abc.ABC):
         Returns:
             Float32 tensors of the variables' shapes, in the order of the parameters.
         """
+
+    def updating(self) -> AbstractContextManager:
+        """Context in which the weights are updated by what `lift` gave; for coordinates of its own.
+
+        A space whose lift gives gradients of other coordinates than the variables completes the
+        update here, from public values.
+        """
+        return nullcontext()
 
     def noise_energy(
         self, variances: Variances, normal: Normal, subspace: Subspace = None

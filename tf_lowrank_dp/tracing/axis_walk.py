@@ -18,6 +18,7 @@ from tf_lowrank_dp.tracing.example_axis import (
     Rows,
     Unknown,
     likely_rows,
+    shape_of,
     worst,
 )
 from tf_lowrank_dp.tracing.random_draws import DRAWS
@@ -29,6 +30,7 @@ _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _EVEN = {*ELEMENTWISE, *REDUCTIONS, "BroadcastTo", "Tile", "Reshape"}
 _EVEN |= {"ExpandDims", "Squeeze", "Transpose"}
 _EVEN_ALWAYS = {*DRAWS, "Fill", "ZerosLike", "OnesLike", "TensorListReserve", "EmptyTensorList"}
+_COPIES = ("Tile", "BroadcastTo")
 # May bring back to its place what an unknown operation put elsewhere; derivatives of such.
 _FETCHES = ("GatherV2", "GatherNd", *SEGMENTS)
 _FIRST_ONLY = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
@@ -52,13 +54,14 @@ class Walk:
             graph: a traced function; what it captures is public unless `inputs` says otherwise.
             inputs: labels of its inputs, in their order; those left out are public.
         """
+        labels = self.labels(graph, inputs)
+        return [labels.get(id(tensor), Public()) for tensor in graph.outputs]
+
+    def labels(self, graph: tf.Graph, inputs: Sequence[Label]) -> dict[int, Label]:
+        """The labels of all tensors of a function graph, by their `id`; arguments as above."""
         labels: dict[int, Label] = {}
         for index, tensor in enumerate(graph.inputs):
             labels[id(tensor)] = inputs[index] if index < len(inputs) else Public()
-        self._graph_labels(graph, labels)
-        return [labels.get(id(tensor), Public()) for tensor in graph.outputs]
-
-    def _graph_labels(self, graph: tf.Graph, labels: dict[int, Label]) -> None:
         for op in graph.get_operations():
             if not op.outputs or id(op.outputs[0]) in labels:
                 continue
@@ -66,6 +69,7 @@ class Walk:
             results = self._results(op, found)
             for tensor, label in zip(op.outputs, results, strict=True):
                 labels[id(tensor)] = label
+        return labels
 
     def _results(self, op: tf.Operation, found: list[Label]) -> list[Label]:
         count = len(op.outputs)
@@ -110,8 +114,13 @@ class Walk:
     def _public(self, op: tf.Operation, found: list[Label]) -> Label:
         """The label of what is computed without examples.
 
-        Zeros for each row, and each row's own random numbers, are of one example like its data.
+        Zeros for each row, copies of one tensor, and each row's own random numbers, are of one
+        example like its data.
         """
+        if op.type in _COPIES:
+            copies = _copied_rows(op, self.size)
+            if copies is not None:
+                return copies
         even, rows = _is_even(op, found), likely_rows(op.outputs[0], self.size)
         if even and rows is not None:
             return rows
@@ -201,6 +210,20 @@ def _is_even(op: tf.Operation, found: list[Label]) -> bool:
         isinstance(label, Public) and (label.even or tensor.shape.rank == 0)
         for label, tensor in zip(found[:count], op.inputs[:count], strict=True)
     )
+
+
+def _copied_rows(op: tf.Operation, size: int) -> Rows | None:
+    """The axis along which a tensor is repeated once for each example, if there is one."""
+    before, after = shape_of(op.inputs[0]), shape_of(op.outputs[0])
+    if before is None or after is None:
+        return None
+    aligned = (1,) * (len(after) - len(before)) + before
+    found = [
+        Rows(axis, length)
+        for axis, (length, total) in enumerate(zip(aligned, after, strict=True))
+        if length and total == length * size
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _list_label(o: Operation) -> Label:

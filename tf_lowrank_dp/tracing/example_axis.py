@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
+
 
 @dataclasses.dataclass(frozen=True)
 class Label:
@@ -192,3 +194,19 @@ def reshaped(label: Rows, before: tuple, after: tuple, size: int) -> Rows | None
             if (behind * length) % (inner * size) == 0:
                 return Rows(axis, inner // behind)
     return None
+
+
+def size_unlike(variables: Sequence, specs: Nested) -> int:
+    """A number of examples that no other axis could be mistaken for.
+
+    Args:
+        variables: of the model.
+        specs: nested `tf.TensorSpec` of a batch.
+    """
+    shapes = [spec.shape for spec in tf.nest.flatten(specs)]
+    lengths = {n for shape in shapes if shape.rank for n in shape[1:] if n}
+    lengths |= {n for variable in variables for n in variable.shape}
+    return next((n for n in _SIZES if all(length % n for length in lengths)), _SIZES[0])
+
+
+_SIZES = (1009, 1013, 1019, 1021, 1031, 1033, 1039)

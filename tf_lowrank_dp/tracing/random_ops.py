@@ -80,11 +80,17 @@ def random_numbers_from(source: Source) -> Iterator[None]:
         graph: tf.Graph | None = None,
     ) -> Sequence[tf.Tensor] | None:
         del attributes, op_name, graph
-        found = _replacement(op_type, inputs, outputs, source)
+        repeated = getattr(_ACTIVE, "repeated", None)
+        if repeated and op_type in DRAWS and op_type not in OF_DATA:
+            return [repeated.pop(0)]
+        now = getattr(_ACTIVE, "instead", None) or source
+        found = _replacement(op_type, inputs, outputs, now)
         if found is None:
             return outputs
         _ACTIVE.draws = draws_so_far() + 1
         found.set_shape(outputs[0].shape)
+        if getattr(_ACTIVE, "noted", None) is not None and op_type not in OF_DATA:
+            _ACTIVE.noted.append(found)
         return [found]
 
     graph = tf.compat.v1.get_default_graph()
@@ -108,6 +114,41 @@ def origin(tensor: tf.Tensor) -> tf.Tensor:
 def draws_so_far() -> int:
     """How many random operations this thread has traced in `random_numbers_from`."""
     return getattr(_ACTIVE, "draws", 0)
+
+
+@contextlib.contextmanager
+def source_spared() -> Iterator[None]:
+    """Context whose draws are of no use: the source is left as it is."""
+    _ACTIVE.instead = FixedSource()
+    try:
+        yield
+    finally:
+        _ACTIVE.instead = None
+
+
+@contextlib.contextmanager
+def draws_noted() -> Iterator[list[tf.Tensor]]:
+    """Context that lists the random numbers drawn in it, so that they can be used once more."""
+    before = getattr(_ACTIVE, "noted", None)
+    noted: list[tf.Tensor] = []
+    _ACTIVE.noted = noted
+    try:
+        yield noted
+    finally:
+        _ACTIVE.noted = before
+        if before is not None:
+            before.extend(noted)
+
+
+@contextlib.contextmanager
+def draws_repeated(numbers: Iterable[tf.Tensor]) -> Iterator[list[tf.Tensor]]:
+    """Context in which draws give these numbers, one after the other; lists those not yet given."""
+    before = getattr(_ACTIVE, "repeated", None)
+    _ACTIVE.repeated = list(numbers)
+    try:
+        yield _ACTIVE.repeated
+    finally:
+        _ACTIVE.repeated = before
 
 
 @contextlib.contextmanager

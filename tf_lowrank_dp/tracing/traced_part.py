@@ -16,7 +16,7 @@ import tensorflow as tf
 
 _WRITES: tuple[str, ...] = ("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert")
 _WRITES += ("LookupTableImport", "LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc")
-_WRITES += ("EagerPyFunc", "WriteFile")
+_WRITES += ("EagerPyFunc", "WriteFile", "IteratorGetNext", "QueueDequeue")
 # Inputs, which a graph gets where something outside of it is first used.
 _INPUTS = ("Placeholder",)
 

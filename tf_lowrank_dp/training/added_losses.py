@@ -1,4 +1,4 @@
-"""Losses that layers add in their forward pass, example by example."""
+"""Losses that layers add, and those of a model's own `compute_loss`, example by example."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.compiled import loss_of_step
 from tf_lowrank_dp._keras.layers import layers_of, own_losses
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import current_graph
+from tf_lowrank_dp.training.separated_losses import separated
 
 _SEPARABLE = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 
@@ -41,7 +44,7 @@ def separated_activity_regularizers(model: keras.Model) -> Iterator[list[tf.Tens
                 raise UnsupportedModelError(
                     f"Expected the activity regulariser of layer '{layer.name}' to be L1, L2 or "
                     f"L1L2, which are sums over examples. Received: {regularizer!r}. Remove it, "
-                    "or add one value per example with add_loss in the layer's call."
+                    "or add the mean of one value per example with add_loss in the layer's call."
                 )
             layer.activity_regularizer = _collecting(regularizer, layer.name, values)
         yield values
@@ -50,32 +53,64 @@ def separated_activity_regularizers(model: keras.Model) -> Iterator[list[tf.Tens
             layer.activity_regularizer = regularizer
 
 
-def added_losses(model: keras.Model, batch_size: float) -> tf.Tensor | float:
-    """What the layers added in the latest forward pass, float32 `(b,)`.
+def added_losses(model: keras.Model, batch: dict, batch_size: float) -> list[tf.Tensor]:
+    """What the layers added in the latest forward pass, each float32 `(b,)`.
 
-    Keras adds these losses summed over the batch to a loss that is a mean over the batch, so
-    here they count `batch_size` times: with batches of the expected size training minimises
-    the same objective.
+    A mean over the batch counts as the loss does.  Keras adds up the values of a vector, and adds
+    the sum to a loss that is a mean over the batch, so here they count `batch_size` times: with
+    batches of the expected size training minimises the same objective.
 
     Args:
         model: just called on a batch.
+        batch: this batch.
         batch_size: the expected batch size.
 
     Raises:
-        UnsupportedModelError: a layer added a scalar, which mixes examples.
+        UnsupportedModelError: a layer added a scalar that is no mean or sum over the batch.
     """
-    total = 0.0
+    found = []
     for layer in layers_of(model):
         for value in own_losses(layer):
-            if value.shape.rank == 0:
-                raise UnsupportedModelError(
-                    f"Expected layer '{layer.name}' to add one loss per example, of shape "
-                    "(batch,). Received: a scalar in add_loss, which mixes the examples of a "
-                    "batch. Add the values before their sum or mean over the batch."
-                )
-            value = tf.cast(value, tf.float32)
-            total += batch_size * tf.reduce_sum(value, axis=list(range(1, value.shape.rank)))
-    return total
+            if value.shape.rank != 0:
+                value = tf.cast(value, tf.float32)
+                values = batch_size * tf.reduce_sum(value, list(range(1, value.shape.rank)))
+            else:
+                values = _separated(value, batch, batch_size, f"layer '{layer.name}' to add a loss")
+            found.append(values)
+    return found
+
+
+def own_compute_loss(
+    model: keras.Model, batch: dict, y_pred: Nested, batch_size: float
+) -> tf.Tensor:
+    """What the model's own `compute_loss` gives each example, float32 `(b,)`.
+
+    Args:
+        model: whose class overrides `compute_loss`.
+        batch: `{"x", "y", "sample_weight"}`, the last two optional.
+        y_pred: the model's outputs.
+        batch_size: the expected batch size.
+
+    Raises:
+        UnsupportedModelError: it gives a scalar that is no mean or sum over the batch.
+    """
+    loss = loss_of_step(model, batch["x"], batch.get("y"), y_pred, batch.get("sample_weight"))
+    if loss.shape.rank != 0:
+        return tf.reduce_sum(tf.cast(loss, tf.float32), list(range(1, loss.shape.rank)))
+    return _separated(loss, batch, batch_size, f"compute_loss of '{model.name}' to give a loss")
+
+
+def _separated(value: tf.Tensor, batch: dict, batch_size: float, what: str) -> tf.Tensor:
+    rows = tf.nest.flatten(batch)[0].shape[0]
+    values = separated(value, rows, batch_size)
+    if values is None:
+        raise UnsupportedModelError(
+            f"Expected {what} that is a mean or sum over the batch, or several of them, each "
+            f"times a constant. Received: a scalar that ends in {value.op.type}, which mixes "
+            "examples. Compute one value for each example, of shape (batch,), and take "
+            "keras.ops.mean(values) last."
+        )
+    return tf.cast(values, tf.float32)
 
 
 def regularization_gradients(model: keras.Model) -> list[tf.Tensor | None]:

@@ -6,8 +6,14 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.compiled import compiled_loss, takes_training
+from tf_lowrank_dp._keras.scopes import masks_of
+from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.per_example.losses import PerExampleCompiledLoss
-from tf_lowrank_dp.training.added_losses import added_losses, separated_activity_regularizers
+from tf_lowrank_dp.training.added_losses import (
+    added_losses,
+    own_compute_loss,
+    separated_activity_regularizers,
+)
 
 
 class CompiledLoss:
@@ -21,8 +27,9 @@ class CompiledLoss:
     def __init__(self, model: keras.Model, batch_size: float):
         self._model = model
         self._batch_size = batch_size
-        self._loss = PerExampleCompiledLoss(model)
         self._compiled = compiled_loss(model)
+        self._loss = None if self._compiled is None else PerExampleCompiledLoss(model)
+        self._own = type(model).compute_loss is not keras.Model.compute_loss
 
     @property
     def is_current(self) -> bool:
@@ -30,14 +37,32 @@ class CompiledLoss:
         return compiled_loss(self._model) is self._compiled
 
     def __call__(self, batch: dict) -> tuple[tf.Tensor, dict]:
-        """Returns losses `(b,)` and `{"y_pred": ..., "losses": [one (b,) for each output]}`."""
+        """Returns losses `(b,)` and `{"y_pred": ..., "masks": ..., "losses": ...}`.
+
+        The masks are those of `y_pred`, the losses one `(b,)` for each output.
+
+        Raises:
+            UnsupportedModelError: there is no loss.
+        """
         model = self._model
         with separated_activity_regularizers(model) as activity_losses:
             if takes_training(model):
                 y_pred = model(batch["x"], training=True)
             else:
                 y_pred = model(batch["x"])
-        losses, parts = self._loss(batch.get("y"), y_pred, batch.get("sample_weight"))
-        losses += added_losses(model, self._batch_size)
-        losses = tf.add_n([losses, *activity_losses])
-        return losses, {"y_pred": y_pred, "losses": parts}
+        total: list[tf.Tensor] = []
+        parts: list[tf.Tensor] = []
+        if self._own:
+            total = [own_compute_loss(model, batch, y_pred, self._batch_size)]
+        else:
+            if self._loss is not None:
+                losses, parts = self._loss(batch.get("y"), y_pred, batch.get("sample_weight"))
+                total = [losses]
+            total += added_losses(model, batch, self._batch_size)
+        if not total:
+            raise UnsupportedModelError(
+                f"Expected a loss in model.compile(loss=...), or in add_loss. Received: none of "
+                f"'{model.name}'. Private training clips the gradient of each example's loss."
+            )
+        losses = tf.add_n([*total, *activity_losses])
+        return losses, {"y_pred": y_pred, "masks": masks_of(y_pred), "losses": parts}

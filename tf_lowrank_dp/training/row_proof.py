@@ -6,20 +6,17 @@ zero, in a branch for large batches or behind values that random data do not hav
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
-from tf_lowrank_dp.layers.recorder import Recorder
-from tf_lowrank_dp.layers.registry import capturing
+from tf_lowrank_dp.gradient_methods.recorded import record
 from tf_lowrank_dp.tracing.axis_walk import Walk
-from tf_lowrank_dp.tracing.example_axis import Joined, Rows
+from tf_lowrank_dp.tracing.example_axis import Joined, Rows, size_unlike
 from tf_lowrank_dp.tracing.random_ops import FixedSource, random_numbers_from, seeds_kept
-
-_SIZES = (1009, 1013, 1019, 1021, 1031, 1033, 1039)
 
 
 def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, recorded: bool) -> bool:
@@ -40,7 +37,7 @@ def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, reco
         UnsupportedModelError: an operation joins examples, or a recorded layer has none in the
             first axis of its output.
     """
-    size = _size_unlike(model, element_spec)
+    size = size_unlike(model.variables, element_spec)
     batch = tf.nest.map_structure(
         lambda spec: tf.TensorSpec([size, *spec.shape[1:]], spec.dtype), element_spec
     )
@@ -49,14 +46,19 @@ def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, reco
         with random_numbers_from(FixedSource()), seeds_kept():
             return forward(batch)[0]
 
+    places: list[Rows] = []
+
     def gradients(batch: Nested) -> list[tf.Tensor]:
         tape = tf.GradientTape(watch_accessed_variables=False)
-        with random_numbers_from(FixedSource()), seeds_kept():
-            recorder = Recorder(model.trainable_variables, tape, size)
-            with tape, capturing(model), recorder:
-                found, _ = forward(batch)
-            watched = [output for site in recorder.sites for output in site.outputs]
-            return [gradient for gradient in tape.gradient(found, watched) if gradient is not None]
+        with random_numbers_from(FixedSource()):
+            with tape:
+                sites, found, _ = record(model, forward, batch, tape)
+            watched = [(output, site.rows) for site in sites for output in site.outputs]
+            results = tape.gradient(found, [output for output, _ in watched])
+            pairs = zip(results, watched, strict=True)
+            kept = [(gradient, rows) for gradient, (_, rows) in pairs if gradient is not None]
+            places[:] = [rows for _, rows in kept]
+            return [gradient for gradient, _ in kept]
 
     try:
         graph = _traced(losses, batch)
@@ -79,7 +81,8 @@ def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, reco
             "joins examples with another axis, use gradient_method='vectorized', or register the "
             "class of the surrounding layer with tf_lowrank_dp.layers.register_fallback."
         ) from error
-    return _follow(model, graph, batch, size, "the gradients of its losses") and proven
+    what = "the gradients of its losses"
+    return _follow(model, graph, batch, size, what, places) and proven
 
 
 def _traced(function: Callable, batch: Nested) -> tf.Graph:
@@ -87,22 +90,22 @@ def _traced(function: Callable, batch: Nested) -> tf.Graph:
 
 
 def _follow(
-    model: keras.Model, graph: tf.Graph, batch: Nested, size: int, what: str | None
+    model: keras.Model,
+    graph: tf.Graph,
+    batch: Nested,
+    size: int,
+    what: str | None,
+    places: Sequence[Rows] = (),
 ) -> bool:
-    """Whether the results of a graph are of one example each; refuses `what` joins several."""
+    """Whether the results of a graph are of one example each; refuses `what` joins several.
+
+    `places` says where the examples have to be in each result; first if there are none.
+    """
     labels = Walk(size).outputs(graph, [Rows(0)] * len(tf.nest.flatten(batch)))
     for label in labels:
         if isinstance(label, Joined) and what is not None:
             raise _joins(model, label, what)
-    return all(label == Rows(0) for label in labels)
-
-
-def _size_unlike(model: keras.Model, element_spec: Nested) -> int:
-    """A number of examples that no other axis could be mistaken for."""
-    specs = tf.nest.flatten(element_spec)
-    lengths = {n for spec in specs if spec.shape.rank for n in spec.shape[1:] if n}
-    lengths |= {n for variable in model.variables for n in variable.shape}
-    return next((n for n in _SIZES if all(length % n for length in lengths)), _SIZES[0])
+    return list(labels) == (list(places) or [Rows(0)] * len(labels))
 
 
 def _joins(model: keras.Model, label: Joined, what: str) -> UnsupportedModelError:

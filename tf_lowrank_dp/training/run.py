@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import keras
 import tensorflow as tf
@@ -27,6 +28,7 @@ from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.public_gradients import public_gradients
+from tf_lowrank_dp.training.random_batch import with_known_words
 from tf_lowrank_dp.training.running_fit import refuse_nesting
 from tf_lowrank_dp.training.state import Run, ledger_of, look, state_of, things_of
 from tf_lowrank_dp.training.step_limit import StepLimit
@@ -84,13 +86,15 @@ def start_run(
     )
     space = optimizer.release_space(context)
     num_blocks = len(space.shapes)
-    clips = optimizer.block_clips(num_blocks)
-    mechanism = GaussianMechanism(optimizer.l2_norm_clip, noise_multiplier, num_blocks, clips)
+    blocks = optimizer.release_blocks(num_blocks)
+    mechanism = GaussianMechanism(
+        blocks.l2_norm_clip, noise_multiplier, num_blocks, blocks.clips, blocks.shares
+    )
     entry = LedgerEntry(
         sampling=sampling,
         noise_multiplier=mechanism.event.noise_multiplier,
         steps=0,
-        mechanism=optimizer.algorithm.name,
+        mechanism="centred " * optimizer.centering + optimizer.algorithm.name,
         l2_norm_clip=mechanism.l2_norm_clip,
         seeded=seeded or optimizer.seed is not None,
     )
@@ -107,6 +111,7 @@ def start_run(
         microbatch_size=state.microbatch_size,
         part_rows=part_rows(sampling, state.microbatch_size),
         steps=counter,
+        fill=functools.partial(with_known_words, model),
     )
     run = Run(
         engine,
@@ -229,8 +234,7 @@ def _noise_multiplier(
 
 def _settings(optimizer: DPOptimizer) -> dict:
     """All arguments of a private optimizer but the inner optimizer, which may change at will."""
-    config = {key: value for key, value in optimizer.get_config().items() if key != "optimizer"}
-    return {**config, "algorithm": optimizer.algorithm}
+    return {**optimizer.privacy_settings, "algorithm": optimizer.algorithm}
 
 
 def _public_randomness(seed: int | None) -> NoiseGenerator:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.sampling.batch import PRESENCE, unpack_batch
 from tf_lowrank_dp.training.added_losses import regularization_gradients
 from tf_lowrank_dp.training.distribution import refuse_distribution
@@ -42,7 +43,7 @@ def train_step(model: keras.Model, batch: dict) -> dict:
         jit_compile=jit_compile,
     )
     compiled = tf.function(apply_gradients, jit_compile=True, autograph=False)
-    (compiled if jit_compile else apply_gradients)(model, optimizer, gradients)
+    (compiled if jit_compile else apply_gradients)(model, optimizer, run.engine.space, gradients)
     return model.get_metrics_result()
 
 
@@ -65,15 +66,26 @@ def make_train_function(model: keras.Model, force: bool = False) -> None:
 
 
 def apply_gradients(
-    model: keras.Model, optimizer: DPOptimizer, gradients: Sequence[tf.Tensor]
+    model: keras.Model,
+    optimizer: DPOptimizer,
+    space: ReleaseSpace,
+    gradients: Sequence[tf.Tensor],
 ) -> None:
-    """Adds the gradients of weight regularisers and hands the sum to the inner optimizer."""
+    """Adds the gradients of weight regularisers and hands the sum to the inner optimizer.
+
+    Args:
+        model: whose trainable variables are updated.
+        optimizer: private, of the model.
+        space: whose lift the gradients are.
+        gradients: of the trainable variables.
+    """
     penalties = regularization_gradients(model)
     if penalties:
         gradients = [g if p is None else g + p for g, p in zip(gradients, penalties, strict=True)]
     variables = model.trainable_variables
     gradients = [keras.ops.cast(g, v.dtype) for g, v in zip(gradients, variables, strict=True)]
-    optimizer.apply_private(gradients, variables)
+    with space.updating():
+        optimizer.apply_private(gradients, variables)
 
 
 def private_optimizer(model: keras.Model) -> DPOptimizer:

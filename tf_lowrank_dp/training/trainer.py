@@ -142,7 +142,8 @@ class PrivateTrainer:
         refuse_distribution()
         if tf.executing_eagerly():
             look(self._model)
-        apply_gradients(self._model, private_optimizer(self._model), gradients)
+        space = self._run.engine.space
+        apply_gradients(self._model, private_optimizer(self._model), space, gradients)
         if tf.executing_eagerly():
             SPENDING.see(self._model.weights)
 

@@ -1,0 +1,118 @@
+"""A trial of the forward pass, in which weights are looked for that no capture knows."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp._keras.layers import layers_of
+from tf_lowrank_dp._keras.scopes import trial_scope
+from tf_lowrank_dp._types import Nested
+from tf_lowrank_dp.layers.operations import Root, plan_of
+from tf_lowrank_dp.layers.recorder import Plan, Recorder, has_rows
+from tf_lowrank_dp.layers.registry import capturing
+from tf_lowrank_dp.layers.whole_layers import differentiate_as_whole
+from tf_lowrank_dp.tracing.axis_walk import Walk
+from tf_lowrank_dp.tracing.example_axis import Label, Public, Rows, size_unlike
+from tf_lowrank_dp.tracing.random_ops import source_spared
+
+_PLANS: weakref.WeakKeyDictionary[keras.Model, tuple[tuple, Plan]] = weakref.WeakKeyDictionary()
+
+
+def plan_for(model: keras.Model, forward: Callable, batch: Nested) -> Plan:
+    """How the weights are found that no capture knows; tried once for each form of batch.
+
+    Args:
+        model: a built model.
+        forward: takes `batch` and returns losses `(b,)` and more.
+        batch: nested tensors whose first axis is the example.
+
+    Returns:
+        The plan.  A layer with dependent parts that cannot be separated, such as a position table
+        that another layer transforms, is noted as one that is differentiated as a whole.
+    """
+    spec = tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), batch)
+    key = (*tf.nest.flatten(spec), *(id(v) for v in model.trainable_variables))
+    if model not in _PLANS or _PLANS[model][0] != key:
+        _PLANS[model] = (key, _settled(model, forward, spec))
+    return _PLANS[model][1]
+
+
+def known_plan(model: keras.Model) -> Plan | None:
+    """The plan by which the model was last recorded; None if it was not."""
+    return _PLANS[model][1] if model in _PLANS else None
+
+
+def _settled(model: keras.Model, forward: Callable, spec: Nested) -> Plan:
+    """Tries until no layer needs the fallback that was not given it."""
+    fallback: frozenset[int] = frozenset()
+    while True:
+        found = _tried(model, forward, spec, fallback)
+        if found is None:
+            return Plan()
+        plan, failed = found
+        if not failed:
+            return plan
+        for root in failed:
+            if root.owner is None:
+                layer = _around(model, root)
+                if layer is None:
+                    return Plan()  # The recorder refuses it.
+                differentiate_as_whole(layer)
+            else:
+                fallback |= {id(root.owner)}
+
+
+def _tried(
+    model: keras.Model, forward: Callable, spec: Nested, fallback: frozenset[int]
+) -> tuple[Plan, list[Root]] | None:
+    """A plan, and the roots for which it does not do; None if the trial cannot be traced."""
+    size = size_unlike(model.variables, spec)
+    held: list[Recorder] = []
+
+    def losses(batch: Nested) -> tf.Tensor:
+        tape = tf.GradientTape(watch_accessed_variables=False)
+        recorder = Recorder(
+            model.trainable_variables, tape, size, Plan(by_operations=None, fallback=fallback)
+        )
+        held[:] = [recorder]  # TensorFlow may trace twice
+        with source_spared(), trial_scope(), tape, capturing(model), recorder:
+            return forward(batch)[0]
+
+    batch = tf.nest.map_structure(lambda s: tf.TensorSpec([size, *s.shape[1:]], s.dtype), spec)
+    try:
+        graph = tf.function(losses, autograph=False).get_concrete_function(batch).graph
+    except (ValueError, TypeError, tf.errors.OpError):
+        return None
+    [recorder] = held
+    labels = Walk(size).labels(graph, [Rows(0)] * len(tf.nest.flatten(batch)))
+    roots = [r for r in recorder.roots if isinstance(labels[id(r.tensor)], Public)]
+    with graph.as_default():
+        steps, failed = plan_of(graph, roots, labels, size)
+    owners = frozenset(id(root.owner) for root in roots if root.owner is not None)
+    shared = frozenset(root.call for root in roots if root.owner is None)
+    of_examples = tuple(
+        tuple(has_rows(t) and _holds_examples(t, labels, size) for t in tensors)
+        for tensors in recorder.fallback_tensors
+    )
+    return Plan(owners, fallback, shared, tuple(steps), of_examples), failed
+
+
+def _holds_examples(tensor: tf.Tensor, labels: dict[int, Label], size: int) -> bool:
+    """Whether the first axis is that of the examples: of no other is the length."""
+    return not isinstance(labels.get(id(tensor)), Public) and tensor.shape[0] == size
+
+
+def _around(model: keras.Model, root: Root) -> keras.layers.Layer | None:
+    """The smallest layer around the one that a root is an output of; not the model itself."""
+    variable = root.builders[0][0]
+    holding = [
+        layer
+        for layer in layers_of(model, include_self=False)
+        if any(v is variable for v in layer.trainable_variables)
+    ]
+    holding.sort(key=lambda layer: len(layers_of(layer)))
+    return holding[1] if len(holding) > 1 else None

@@ -1,0 +1,150 @@
+"""Values per example of a loss that was reduced over the batch, found in the traced graph.
+
+`add_loss` and `compute_loss` get scalars: means and sums over the batch, weighted and added up.
+Such a scalar is linear in what its reductions reduced, so it is the mean (or sum) of values of
+single examples.  What is found here is only what to differentiate: that each value depends on its
+own example alone is checked by the probe, as for any other loss.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_lowrank_dp.tracing.random_ops import origin
+
+
+def separated(loss: tf.Tensor, rows: int | None, batch_size: float) -> tf.Tensor | None:
+    """The values `(b,)` whose mean over the batch a scalar is; None where it is not understood.
+
+    Args:
+        loss: a float scalar in a graph.
+        rows: the number of examples, None where it is not known in the graph.
+        batch_size: the expected batch size, by which terms that are sums over the batch are
+            multiplied: with batches of that size training minimises the same objective.
+    """
+    part = _Reader(rows, batch_size).part(loss)
+    return None if part is None else part.as_mean(batch_size).values
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """What a scalar is made of.
+
+    Attributes:
+        values: `(b,)`.
+        is_sum: whether the scalar is their sum over the batch, or their mean.
+    """
+
+    values: tf.Tensor
+    is_sum: bool
+
+    def as_mean(self, batch_size: float) -> _Part:
+        return _Part(self.values * batch_size, False) if self.is_sum else self
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reader:
+    """Reads how a scalar was computed; arguments are those of `separated`."""
+
+    rows: int | None
+    batch_size: float
+
+    def part(self, loss: tf.Tensor) -> _Part | None:
+        """What a scalar is made of; None where it is not understood."""
+        kind, inputs = loss.op.type, list(loss.op.inputs)
+        if kind in ("Identity", "Neg", "Cast"):
+            found = self.part(inputs[0])
+            sign = -1.0 if kind == "Neg" else 1.0
+            return found and _Part(sign * tf.cast(found.values, loss.dtype), found.is_sum)
+        if kind in ("Mean", "Sum") and inputs[0].op.type == "Pack":
+            scalars = list(inputs[0].op.inputs)
+            return self._sum(
+                scalars, [1.0 / len(scalars) if kind == "Mean" else 1.0] * len(scalars)
+            )
+        if kind in ("Mean", "Sum"):
+            return self._reduced(inputs[0], kind == "Sum")
+        if kind in ("AddV2", "Add", "AddN", "Sub"):
+            signs = [1.0, -1.0] if kind == "Sub" else [1.0] * len(inputs)
+            return self._sum(inputs, signs)
+        if kind in ("Mul", "RealDiv", "DivNoNan"):
+            return self._scaled(loss)
+        return None
+
+    def _sum(self, scalars: Sequence[tf.Tensor], factors: Sequence[float]) -> _Part | None:
+        """Of scalars times factors; constants change no gradient and are left out."""
+        found = [
+            (self.part(scalar), factor)
+            for scalar, factor in zip(scalars, factors, strict=True)
+            if _public(scalar) is None
+        ]
+        parts = [part for part, _ in found if part is not None]
+        if len(parts) < len(found) or not parts:
+            return None
+        if not all(part.is_sum for part in parts):
+            parts = [part.as_mean(self.batch_size) for part in parts]
+        terms = [part.values * factor for part, (_, factor) in zip(parts, found, strict=True)]
+        return _Part(tf.add_n(terms), parts[0].is_sum)
+
+    def _reduced(self, tensor: tf.Tensor, is_sum: bool) -> _Part | None:
+        if tensor.shape.rank == 0:
+            return self.part(tensor)
+        if tensor.shape.rank is None or tensor.shape[0] not in (None, self.rows):
+            return None
+        reduce = tf.reduce_sum if is_sum else tf.reduce_mean
+        return _Part(reduce(tensor, list(range(1, tensor.shape.rank))), is_sum)
+
+    def _scaled(self, loss: tf.Tensor) -> _Part | None:
+        """A product or quotient with something that is no example's."""
+        first, second = loss.op.inputs
+        is_product = loss.op.type == "Mul"
+        if is_product and _public(second) is None:
+            first, second = second, first
+        factor = _public(second)
+        part = None if factor is None else self.part(first)
+        if part is None or (factor == "size" and (is_product or not part.is_sum)):
+            return None
+        if is_product:
+            return _Part(part.values * second, part.is_sum)
+        if factor == "size" or _is_size(first, second):
+            rows = tf.cast(tf.shape(part.values)[0], second.dtype)
+            return _Part(part.values * (rows / second), False)
+        return _Part(part.values / second, part.is_sum)
+
+
+def _is_size(total: tf.Tensor, divisor: tf.Tensor) -> bool:
+    """Whether a sum is divided by the size of the batch, or of all of it, as a constant."""
+    value = _constant(divisor)
+    if value is None or total.op.type != "Sum":
+        return False
+    shape = total.op.inputs[0].shape
+    return shape.is_fully_defined() and value in (shape[0], shape.num_elements())
+
+
+def _constant(tensor: tf.Tensor) -> np.ndarray | None:
+    """The value of a tensor that Keras computes from a constant shape."""
+    if tensor.op.type in ("Cast", "Identity", "Prod"):
+        value = _constant(tensor.op.inputs[0])
+        return None if value is None else (np.prod(value) if tensor.op.type == "Prod" else value)
+    return tf.get_static_value(tensor)
+
+
+def _public(tensor: tf.Tensor) -> str | None:
+    """What a tensor is that holds nothing of examples: "size" if it tells their number, "value"."""
+    found, waiting, seen = "value", [tensor], set()
+    while waiting:
+        op = waiting.pop().op
+        if op.name in seen:
+            continue
+        seen.add(op.name)
+        if op.type in ("Shape", "ShapeN", "Size"):
+            found = "size"
+        elif op.type == "Placeholder":
+            if not hasattr(origin(op.outputs[0]), "numpy"):
+                return None
+        elif op.type != "ReadVariableOp":
+            waiting.extend(op.inputs)
+    return found
