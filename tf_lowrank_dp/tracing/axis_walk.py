@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp._tensorflow import graph_of_function, traced_bodies
-from tf_lowrank_dp.tracing.axis_rules import ELEMENTWISE, REDUCTIONS, RULES, apply
+from tf_lowrank_dp.tracing.axis_rules import ELEMENTWISE, REDUCTIONS, RULES, SEGMENTS, apply
 from tf_lowrank_dp.tracing.example_axis import (
     Joined,
     Label,
@@ -31,8 +31,8 @@ _EVEN = {*ELEMENTWISE, *REDUCTIONS, "BroadcastTo", "Tile", "Reshape"}
 _EVEN |= {"ExpandDims", "Squeeze", "Transpose"}
 _EVEN_ALWAYS = {*DRAWS, "Fill", "ZerosLike", "OnesLike", "TensorListReserve", "EmptyTensorList"}
 _COPIES = ("Tile", "BroadcastTo")
-# May bring back to its place what an unknown operation put elsewhere.
-_FETCHES = ("GatherV2", "GatherNd")
+# May bring back to its place what an unknown operation put elsewhere; derivatives of such.
+_FETCHES = ("GatherV2", "GatherNd", *SEGMENTS)
 _FIRST_ONLY = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 
 
