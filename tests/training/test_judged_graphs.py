@@ -55,21 +55,61 @@ def test_a_term_over_the_batch_that_a_callback_switches_on_is_refused(private, r
     assert ledger_of(model).num_steps == 1
 
 
-@pytest.mark.parametrize("run_eagerly", [False, True])
-def test_a_model_is_looked_at_once_while_its_graph_stays_the_same(
-    private, run_eagerly, monkeypatch
-):
-    probed = []
-    probe = judged_graphs.probe
+@pytest.fixture
+def probed(monkeypatch):
+    """The arguments of each call of the probe."""
+    probe, calls = judged_graphs.probe, []
 
     def counted(*args, **kwargs):
-        probed.append(args)
-        probe(*args, **kwargs)
+        calls.append(args)
+        return probe(*args, **kwargs)
 
     monkeypatch.setattr(judged_graphs, "probe", counted)
+    return calls
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_model_is_looked_at_once_while_its_graph_stays_the_same(private, run_eagerly, probed):
     model = compiled(private, keras.layers.Dropout(0.5), run_eagerly=run_eagerly)
     model.fit(*rows(), batch_size=16, steps_per_epoch=3, verbose=0)
     assert len(probed) == 1
+
+
+def freeze_more(model):
+    model.layers[1].trainable = False
+
+
+def change_frozen_values(model):
+    model.layers[0].bias.assign_add(np.ones(8))
+
+
+def compile_anew(model):
+    model.compile(model.optimizer, "sparse_categorical_crossentropy", jit_compile=False)
+
+
+def leave_it(model):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("change", "batch_size", "looks"),
+    [
+        (leave_it, N, 1),
+        (leave_it, N // 2, 2),
+        (freeze_more, N, 2),
+        (change_frozen_values, N, 2),
+        (compile_anew, N, 2),
+    ],
+)
+def test_another_fit_looks_again_only_if_something_has_changed(
+    private, probed, change, batch_size, looks
+):
+    model = compiled(private, keras.layers.Dense(3))
+    model.layers[0].trainable = False
+    model.fit(*rows(), batch_size=N, verbose=0)
+    change(model)
+    model.fit(*rows(), batch_size=batch_size, verbose=0)
+    assert len(probed) == looks
 
 
 @pytest.mark.parametrize("method", ["auto", "reweight", "loop", "vectorized"])

@@ -119,8 +119,7 @@ def fit(
     loss = CompiledLoss(model, float(data.sampling.batch_size))
     compiled = model.jit_compile and not model.run_eagerly
     rows = part_rows(data.sampling, state_of(model).microbatch_size) if compiled else None
-    judged = JudgedGraphs(model, loss, optimizer.gradient_method, rows)
-    judged.judge(data.element_spec)
+    judged = _judged(model, loss, data, optimizer.gradient_method, rows)
     if optimizer.public_data is not None:
         warn_about_overlap(optimizer.public_data.features, x)
     spec = data.element_spec.get("y")
@@ -194,6 +193,20 @@ class _StepGuard(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         allow_execution(self.model)
+
+
+def _judged(
+    model: keras.Model, loss: CompiledLoss, data: TrainingData, method: str, rows: int | None
+) -> JudgedGraphs:
+    """The graphs of the model that were looked at, now or for the run that goes on."""
+    run = state_of(model).run
+    if run is not None and run.judged is not None and run.sampling == data.sampling:
+        assert run.loss is not None
+        if run.loss.is_current and run.judged.holds(data.element_spec, method, rows):
+            return run.judged
+    judged = JudgedGraphs(model, loss, method, rows)
+    judged.judge(data.element_spec)
+    return judged
 
 
 def _steps_taken(model: keras.Model, data: TrainingData) -> int:

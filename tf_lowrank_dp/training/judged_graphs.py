@@ -18,6 +18,7 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.methods import METHODS, RECORDED
+from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
@@ -45,6 +46,7 @@ class JudgedGraphs:
         self._method, self._compiled_rows = gradient_method, compiled_rows
         self._masks = SecretStream()
         self._digests: set[bytes] = set()
+        self._circumstances: tuple = ()
 
     def judge(self, element_spec: Nested) -> None:
         """Looks at the model as its Python code is now.
@@ -81,6 +83,29 @@ class JudgedGraphs:
                 f"be traced with it ({error}). Remove what it cannot take, such as assignments and "
                 "operations of your own, or use another gradient_method."
             ) from error
+        self._circumstances = self._circumstances_now(element_spec)
+
+    def holds(
+        self, element_spec: Nested, gradient_method: str, compiled_rows: int | None
+    ) -> bool:
+        """Whether `judge` would see what it saw, so that another `fit` need not look again.
+
+        Python code may have changed: it makes another graph only when a step is traced again, and
+        `watched` sees that.
+
+        Args:
+            element_spec: nested `tf.TensorSpec` of a batch.
+            gradient_method, compiled_rows: as when it was made.
+        """
+        return (gradient_method, compiled_rows) == (self._method, self._compiled_rows) and (
+            self._circumstances == self._circumstances_now(element_spec)
+        )
+
+    def _circumstances_now(self, element_spec: Nested) -> tuple:
+        """All but Python code on which the result of a look depends."""
+        fixed = self._model.non_trainable_variables
+        names = [(v.path, v.dtype, id(v)) for v in (*self._model.trainable_variables, *fixed)]
+        return str(element_spec), names, digests(fixed)
 
     def judge_apart(self, element_spec: Nested) -> None:
         """As `judge`, while a graph is traced or a tape is watching."""
