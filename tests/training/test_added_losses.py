@@ -58,13 +58,13 @@ class Coupled(keras.layers.Layer):
 
 
 class WeightedVector(keras.layers.Layer):
-    """Adds one value per example that depends on its own weights."""
+    """Adds one value per example that depends on its own weights, in a way that is not recorded."""
 
     def build(self, shape):
-        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones", name="scale")
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="zeros", name="scale")
 
     def call(self, x):
-        x = x * self.scale
+        x = x * keras.ops.exp(self.scale)
         self.add_loss(keras.ops.mean(keras.ops.square(x), axis=-1))
         return x
 
