@@ -57,14 +57,15 @@ class Coupled(keras.layers.Layer):
         return x
 
 
+@tfdp.layers.register_fallback
 class WeightedVector(keras.layers.Layer):
-    """Adds one value per example that depends on its own weights, in a way that is not recorded."""
+    """Adds one value per example that depends on its own weights."""
 
     def build(self, shape):
-        self.scale = self.add_weight(shape=(shape[-1],), initializer="zeros", name="scale")
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones", name="scale")
 
     def call(self, x):
-        x = x * keras.ops.exp(self.scale)
+        x = x * self.scale
         self.add_loss(keras.ops.mean(keras.ops.square(x), axis=-1))
         return x
 
