@@ -30,7 +30,7 @@ ALLOWED = {
     "_keras": {"_types"},
     "_tensorflow": set(),
     "accounting": {"errors", "_validate"},
-    "sampling": BASE | {"accounting"},
+    "sampling": BASE | {"accounting", "tracing"},
     "tracing": BASE,
     "per_example": BASE,
     "layers": BASE | ALGEBRA,

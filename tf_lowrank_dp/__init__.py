@@ -17,7 +17,7 @@ if keras.backend.backend() != "tensorflow":
     )
 
 from tf_lowrank_dp import algorithms, auditing, diagnostics, extend, layers
-from tf_lowrank_dp.accounting import calibrate_noise_multiplier
+from tf_lowrank_dp.accounting import calibrate_noise_multiplier, dp_sgd_statement
 from tf_lowrank_dp.diagnostics import check_gradients, explain
 from tf_lowrank_dp.errors import (
     NotPrivateError,
@@ -33,7 +33,7 @@ from tf_lowrank_dp.optimizers import (
     RGPOptimizer,
     SparseDPSGDOptimizer,
 )
-from tf_lowrank_dp.sampling import PoissonSampler
+from tf_lowrank_dp.sampling import PoissonSampler, Records
 from tf_lowrank_dp.training import (
     PrivacyBudget,
     PrivateTrainer,
@@ -58,6 +58,7 @@ __all__ = [
     "PrivacyBudgetExceededError",
     "PrivateTrainer",
     "RGPOptimizer",
+    "Records",
     "SparseDPSGDOptimizer",
     "UnsupportedModelError",
     "algorithms",
@@ -65,6 +66,7 @@ __all__ = [
     "calibrate_noise_multiplier",
     "check_gradients",
     "diagnostics",
+    "dp_sgd_statement",
     "explain",
     "extend",
     "layers",

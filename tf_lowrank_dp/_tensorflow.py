@@ -7,10 +7,15 @@ each function what it must do.
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+_KEEPS = threading.local()
 
 
 @contextlib.contextmanager
@@ -28,6 +33,38 @@ def operations_seen_by(callback: Callable) -> Iterator[None]:
         yield
     finally:
         op_callbacks.remove_op_callback(callback)
+
+
+@contextlib.contextmanager
+def nothing_recomputed() -> Iterator[None]:
+    """Context in which functions of `tf.recompute_grad` keep what they compute, in this thread.
+
+    `keras.remat` and `keras.RematScope` are such functions.  Traced in this context they are called
+    as what they wrap: once, with their variables and random numbers.
+    """
+    _call_what_is_wrapped()
+    before = getattr(_KEEPS, "results", False)
+    _KEEPS.results = True
+    try:
+        yield
+    finally:
+        _KEEPS.results = before
+
+
+@functools.cache
+def _call_what_is_wrapped() -> None:
+    from tensorflow.python.ops import custom_gradient
+
+    original = custom_gradient._graph_mode_decorator
+
+    def decorator(function: Callable, args: tuple, kwargs: dict) -> Any:
+        if getattr(_KEEPS, "results", False):
+            wrapped = inspect.unwrap(function)
+            if wrapped.__qualname__ == "recompute_grad.<locals>.inner":
+                return inspect.getclosurevars(wrapped).nonlocals["f"](*args, **kwargs)
+        return original(function, args, kwargs)
+
+    custom_gradient._graph_mode_decorator = decorator
 
 
 def next_name_number() -> int:

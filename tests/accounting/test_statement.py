@@ -1,8 +1,15 @@
 """The statement says what is guaranteed, and what is not."""
 
+import dp_accounting
 import pytest
 
-from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling, statement
+from tf_lowrank_dp.accounting import (
+    LedgerEntry,
+    PrivacyLedger,
+    Sampling,
+    dp_sgd_statement,
+    statement,
+)
 
 POISSON = Sampling.poisson(num_examples=60_000, batch_size=600)
 SHUFFLE = Sampling.shuffle(batch_size=600, steps_per_pass=100, num_examples=60_000)
@@ -115,3 +122,16 @@ def test_errors_say_expected_received_and_the_remedy(arguments):
 def test_unknown_accountant_is_an_error():
     with pytest.raises(ValueError, match="'pld' or 'rdp'"):
         statement(PrivacyLedger(), 1e-5, accountant="moments")
+
+
+def test_a_statement_from_numbers_alone_is_that_of_the_run():
+    """By Google's accountant alone."""
+    event = dp_accounting.PoissonSampledDpEvent(0.02, dp_accounting.GaussianDpEvent(1.3))
+    accountant = dp_accounting.pld.PLDAccountant()
+    expected = accountant.compose(event, 150).get_epsilon(1e-5)
+    arguments = {"noise_multiplier": 1.3, "delta": 1e-5, "batch_size": 20, "num_examples": 1000}
+    text = dp_sgd_statement(**arguments, epochs=3)
+    assert text == dp_sgd_statement(**arguments, steps=150)
+    stated = float(text.split("epsilon = ")[1].split(" ")[0])
+    assert expected <= stated <= expected * 1.001 + 1e-4
+    assert "20 of 1000 examples" in text and "150 steps" in text

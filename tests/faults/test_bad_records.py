@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import Sampling
+from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.run import start_run
 
 ROWS, BAD = 6, 2
@@ -51,7 +52,7 @@ def release():
         tfdp.make_private(model)
         optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=0.5, noise_multiplier=0.0)
         model.compile(optimizer, loss=loss)
-        run = start_run(model, Sampling.poisson(60, ROWS), 1)
+        run = start_run(model, Sampling.poisson(60, ROWS), 1, loss=CompiledLoss(model, ROWS))
         batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
         presence = batch.pop("presence")
         release = run.engine.private_gradients

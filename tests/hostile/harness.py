@@ -14,6 +14,7 @@ from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.optimizers.releases import CENTRES
 from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.tracing import secret_stream
+from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.run import start_run
 
 DIRECTIONS, PUBLIC = 3, 6
@@ -93,7 +94,7 @@ class Harness:
         optimizer = self._optimizer(configuration)
         model.compile(optimizer, loss=loss, jit_compile=configuration.jit_compile)
         sampling = Sampling.poisson(batch_size=RECORDS, num_examples=100)
-        self.run = start_run(model, sampling, steps=10)
+        self.run = start_run(model, sampling, steps=10, loss=CompiledLoss(model, RECORDS))
         self.generators = sorted(set(secret_stream._STREAMS) - before, key=id)
         self.mechanism = dataclasses.replace(
             self.run.engine.mechanism, noise_multiplier=noise_multiplier

@@ -267,6 +267,29 @@ MUTATIONS = [
         f"{REFUSALS}::test_a_layer_that_mixes_examples_is_found_and_refused",
     ),
     mutation(
+        8, "a step that is traced anew is trained unseen", "training/judged_graphs.py",
+        "if parts[0].digest in self._digests:", "if True:",
+        "training/test_judged_graphs.py::"
+        "test_a_term_over_the_batch_that_a_callback_switches_on_is_refused",
+    ),
+    mutation(
+        8, "what the backward pass writes is accepted", "training/judged_graphs.py",
+        "if part.writes:", "if not part.digest:",
+        "training/test_judged_graphs.py::test_what_the_backward_pass_writes_is_refused",
+    ),
+    mutation(
+        16, "a recomputed layer draws a second mask", "tracing/random_ops.py",
+        "with operations_seen_by(replace), nothing_recomputed():",
+        "with operations_seen_by(replace):",
+        "training/test_judged_graphs.py::"
+        "test_a_mask_is_that_of_the_output_in_the_gradient_of_what_would_be_recomputed",
+    ),
+    mutation(
+        15, "a pass that was left early is not counted as a whole", "training/trainer.py",
+        "counter.assign_add(-counter % length)", "counter.assign_add(0 * counter)",
+        "training/test_trainer.py::test_a_pass_over_shuffled_data_counts_as_it_is_begun",
+    ),
+    mutation(
         8, "layers that keep state are accepted", "training/probe.py",
         "    if changed:\n", "    if False:\n",
         f"{REFUSALS}::test_a_layer_that_changes_state_is_refused_by_name",

@@ -16,6 +16,7 @@ from tf_lowrank_dp._keras.layers import (
     own_losses,
     seed_states,
     symbolic_calls,
+    symbolic_inputs,
 )
 
 
@@ -145,3 +146,15 @@ def test_connections_lead_from_an_output_to_the_inputs_of_the_right_call():
         assert [id(t) for t in symbolic_calls(layer)[call]] == [id(tensor)]
     layer, call = made_by(first)
     assert layer.name == "first" and symbolic_calls(layer)[call] == []
+
+
+def test_symbolic_inputs_have_the_structure_that_the_model_takes():
+    one, two = keras.Input((2,)), keras.Input((3,))
+    model = keras.Model({"a": one, "b": [two]}, keras.layers.Concatenate()([one, two]))
+    found = symbolic_inputs(model)
+    assert found["a"].shape == (None, 2) and found["b"][0].shape == (None, 3)
+    sequential = keras.Sequential([keras.layers.Dense(2)])
+    assert symbolic_inputs(sequential) is None
+    sequential(np.zeros((1, 4), "float32"))
+    assert symbolic_inputs(sequential).shape == (None, 4)
+    assert symbolic_inputs(keras.Model()) is None

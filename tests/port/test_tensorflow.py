@@ -1,11 +1,14 @@
 """Contracts of the port to TensorFlow, on the TensorFlow that is installed."""
 
+import contextlib
+
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._tensorflow import (
     graph_of_function,
     next_name_number,
+    nothing_recomputed,
     operations_seen_by,
     strategies_of,
     traced_bodies,
@@ -55,7 +58,8 @@ def test_the_graph_of_a_function_in_a_library_has_its_operations_and_shapes():
     inner = tf.function(lambda x: tf.reduce_sum(x, 1))
     outer = tf.function(lambda x: inner(x)).get_concrete_function(tf.TensorSpec([3, 2])).graph
     [definition] = [
-        f for f in outer.as_graph_def().library.function
+        f
+        for f in outer.as_graph_def().library.function
         if any(node.op == "Sum" for node in f.node_def)
     ][:1]
     with outer.as_default():
@@ -79,3 +83,23 @@ def test_the_traced_bodies_of_a_loop_and_a_branch_have_their_names_and_shapes():
         names = {graph.name for graph in traced_bodies(op)}
         assert names == {op.get_attr(attribute).name for attribute in attributes}
     assert [3] in [tensor.shape for body in traced_bodies(loop) for tensor in body.inputs]
+
+
+def test_a_function_that_would_be_recomputed_is_called_once_in_the_context_only():
+    calls = []
+
+    def doubled(x):
+        calls.append(x)
+        return 2.0 * x
+
+    @tf.function(autograph=False)
+    def gradient(x, kept):
+        with nothing_recomputed() if kept else contextlib.nullcontext(), tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.recompute_grad(doubled)(x)
+        return tape.gradient(y, x)
+
+    for size, kept, number in ((1, True, 1), (2, False, 2), (3, True, 1)):
+        calls.clear()
+        assert gradient(tf.ones([size]), kept).numpy()[0] == 2.0
+        assert len(calls) == number

@@ -188,7 +188,6 @@ def test_sampler_and_accountant_are_one_object():
         ({"batch_size": 0}, "batch_size"),
         ({"batch_size": 2.0}, "batch_size"),
         ({"batch_size": True}, "batch_size"),
-        ({"batch_size": 11}, "at most the number of examples, 10"),
         ({"batch_size": 2, "steps": 0}, "steps"),
         ({"batch_size": 2, "seed": -1}, "seed"),
         ({"batch_size": 2, "pad_to_multiple": 0}, "pad_to_multiple"),
@@ -205,6 +204,12 @@ def test_sampler_and_accountant_are_one_object():
 def test_impossible_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         PoissonSampler(**{"x": np.zeros((10, 2)), **arguments})
+
+
+def test_a_batch_size_above_the_number_of_examples_is_that_number():
+    with pytest.warns(UserWarning, match="Expected a batch_size of at most 10"):
+        sampler = PoissonSampler(np.zeros(10), batch_size=11)
+    assert sampler.sampling == accounting.Sampling.poisson(num_examples=10, batch_size=10)
 
 
 def test_numpy_integers_are_integers():

@@ -62,8 +62,8 @@ def test_float64_becomes_floatx_and_other_dtypes_are_kept():
         ([[1, 2], [3]], "same\nshape|same shape"),
         (np.array([1, None], object), "numbers or strings"),
         (np.array(["2020-01-01"], "datetime64[D]"), "dtype that TensorFlow knows"),
-        (tf.ragged.constant([[1], [2, 3]]), "dense array"),
-        (tf.sparse.from_dense([[0.0, 1.0]]), "dense array"),
+        (tf.ragged.constant([[1], [2, 3]]), "one public shape.*to_tensor"),
+        (tf.sparse.from_dense([[[0.0, 1.0]]]), "one public shape.*to_dense"),
     ],
 )
 def test_data_without_rectangular_rows_is_refused(data, message):

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tf_lowrank_dp.tracing.axis_walk import Walk
 from tf_lowrank_dp.tracing.example_axis import Joined, Rows, Unknown
 from tf_lowrank_dp.tracing.random_ops import FixedSource, random_numbers_from
+from tf_lowrank_dp.tracing.traced_part import traced_part
 
 SIZE, TIME, WIDTH = 13, 4, 6
 ops = keras.ops
@@ -71,6 +72,12 @@ ROWS = {
     "custom gradient": lambda x: tf.custom_gradient(
         lambda a, b: (a + b[:, 0], lambda d: (d, d))
     )(x[:, 0], x),
+    "segments of an example": lambda x: tf.math.segment_sum(
+        tf.reshape(x, [-1, WIDTH]), tf.range(SIZE * TIME) // TIME
+    ),
+    "segments of positions": lambda x: tf.math.segment_max(
+        tf.transpose(x, [1, 0, 2]), tf.range(TIME) // 2
+    ),
     "layer normalisation": lambda x: (x - ops.mean(x, -1, keepdims=True))
     / ops.std(x, -1, keepdims=True),
 }
@@ -105,6 +112,10 @@ JOINED = {
     "in a loop": lambda x: tf.while_loop(
         lambda i, h: i < 3, lambda i, h: (i + 1, h - tf.reduce_mean(h, 0)), (0, x)
     )[1],
+    "segments": lambda x: tf.math.unsorted_segment_sum(x, tf.range(SIZE) // 2, SIZE),
+    "segments of equal numbers": lambda x: tf.math.unsorted_segment_mean(
+        x[:, 0], tf.cast(tf.abs(x[:, 0, 0]), tf.int32) % 5, 5
+    ),
     "batch normalisation": lambda x: tf.raw_ops.FusedBatchNormV3(
         x=x[:, :, None], scale=tf.ones([6]), offset=tf.zeros([6]), mean=tf.zeros([6]),
         variance=tf.ones([6]), is_training=True,
@@ -116,8 +127,12 @@ UNKNOWN = {
     "counts of each example": lambda x: tf.math.bincount(
         tf.cast(tf.abs(x[:, :, 0]), tf.int32) % 5, maxlength=5, axis=-1
     ),
+    "twice the numbers of the rows": lambda x: x
+    * tf.cast(tf.range(SIZE) * 2, tf.float32)[:, None, None],
     "numbers of the rows": lambda x: x * tf.range(float(SIZE))[:, None, None],
-    "segments": lambda x: tf.math.unsorted_segment_sum(x, tf.range(SIZE) // 2, SIZE),
+    "segments of unknown ids": lambda x: tf.math.unsorted_segment_sum(
+        x, tf.where(KERNEL[0, 0] > 0.0, tf.range(SIZE), 0), SIZE
+    ),
     "own row by number": lambda x: tf.gather_nd(x, tf.stack([tf.range(SIZE)] * 1, 1)),
 }
 
@@ -171,7 +186,6 @@ def test_what_changes_state_is_found():
         return tf.numpy_function(lambda z: z, [x], tf.float32)
 
     function = tf.function(lambda x: tf.function(inner)(x))
-    walk = Walk(SIZE)
-    walk.outputs(function.get_concrete_function(tf.TensorSpec([SIZE, 2])).graph, [Rows(0)])
-    kinds = {write.split()[0] for write in walk.writes}
+    graph = function.get_concrete_function(tf.TensorSpec([SIZE, 2])).graph
+    kinds = {write.split()[0] for write in traced_part(graph, 0).writes}
     assert kinds == {"AssignAddVariableOp", "LookupTableInsertV2", "PyFunc"}

@@ -139,7 +139,7 @@ def test_without_clip_and_noise_it_trains_as_the_plain_optimizer_in_centred_coor
 def test_gradients_and_means_together_are_one_gaussian_of_the_multiplier(clipping):
     """2 % more noise on the gradients; the largest shift in units of the noise is `1 / z`."""
     model = compiled(tfdp.DPSGDOptimizer("sgd", centering=True, clipping=clipping, **NOISY))
-    mechanism = start_run(model, Sampling.poisson(8, ROWS), steps=1).engine.mechanism
+    mechanism = start_run(model, Sampling.poisson(ROWS, 8), steps=1).engine.mechanism
     *gradients, means = zip(mechanism.block_clips, mechanism.deviations, strict=True)
     assert math.hypot(*(clip for clip, _ in gradients)) == pytest.approx(NOISY["l2_norm_clip"])
     shift = math.hypot(*(clip / deviation for clip, deviation in [*gradients, means]))

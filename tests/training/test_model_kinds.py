@@ -115,6 +115,7 @@ class Switched(keras.layers.Layer):
     def call(self, inputs):
         ids, switches = inputs
         rows = keras.ops.take(self.table, ids, axis=0)
+        rows = keras.ops.maximum(rows, self.table[0])  # has no rule
         return rows * keras.ops.cast(switches, rows.dtype)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import Sampling
-from tf_lowrank_dp.mechanism.engine import PrivateGradients
+from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.sampling.padding import part_rows
 
 BATCH = 2
@@ -25,13 +25,13 @@ class Draws(tfdp.PoissonSampler):
 @pytest.fixture
 def sizes_of_parts(monkeypatch):
     """The static number of rows of each part that is traced for XLA or not."""
-    found, part = [], PrivateGradients._part
+    found, clipped_sums = [], GaussianMechanism.clipped_sums
 
-    def recorded(engine, forward, batch, presence, *args):
+    def recorded(mechanism, blocks, presence):
         found.append(presence.shape[0])
-        return part(engine, forward, batch, presence, *args)
+        return clipped_sums(mechanism, blocks, presence)
 
-    monkeypatch.setattr(PrivateGradients, "_part", recorded)
+    monkeypatch.setattr(GaussianMechanism, "clipped_sums", recorded)
     return found
 
 

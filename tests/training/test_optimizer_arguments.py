@@ -107,6 +107,17 @@ def test_copies_of_an_optimizer_keep_the_ledger(private, small_model, data, copi
     assert tfdp.privacy_spent(other, 1e-3) == pytest.approx(spent)
 
 
+@pytest.mark.parametrize(
+    "name", ["num_microbatches", "unroll_microbatches", "gradient_accumulation_steps"]
+)
+@pytest.mark.parametrize("optimizer", [tfdp.DPSGDOptimizer, tfdp.LSGOptimizer])
+def test_arguments_of_tensorflow_privacy_are_refused_with_what_to_write_instead(optimizer, name):
+    with pytest.raises(ValueError, match=f"(?s)Expected.*Received: {name}.*Leave it out"):
+        optimizer(l2_norm_clip=1.0, noise_multiplier=1.0, **{name: 1})
+    with pytest.raises(ValueError, match="(?s)Received: learning_rate.*inner optimizer"):
+        optimizer(l2_norm_clip=1.0, noise_multiplier=1.0, learning_rate=0.1)
+
+
 class Warmup(keras.optimizers.schedules.LearningRateSchedule):
     """A schedule as tutorials write it: without a config."""
 

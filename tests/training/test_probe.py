@@ -205,3 +205,22 @@ def test_a_loss_that_knows_the_size_of_its_batch_is_refused_with_random_layers_t
         model.fit(*data, batch_size=4, verbose=0)
     assert tfdp.privacy_spent(model, 1e-5) == 0.0
     compiled("mse").fit(*data, batch_size=4, verbose=0)
+
+
+def test_a_kernel_used_outside_of_its_layer_is_found_behind_a_head_of_zeros():
+    """All gradients below the head were 0, and one that is 61 % off was accepted."""
+    dense = L.Dense(WIDTH)
+
+    class Twice(L.Layer):
+        def build(self, shape):
+            dense.build(shape)
+            self.dense = dense
+
+        def call(self, x):
+            return self.dense(x) + ops.matmul(x, self.dense.kernel)
+
+    model = keras.Sequential(
+        [keras.Input((LENGTH, WIDTH)), Twice(), L.Flatten(), L.Dense(2, kernel_initializer="zeros")]
+    )
+    with pytest.raises(tfdp.UnsupportedModelError, match=REFUSAL):
+        probe(model, forward_of(model), SPEC)

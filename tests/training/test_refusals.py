@@ -57,7 +57,6 @@ NEVER_PRIVATE = {
     "spectral": (lambda: with_layer(L.SpectralNormalization(L.Dense(4))), "spectral.*inside"),
     "stateful": (stateful, "rnn.*stateful=False"),
     "stateful in both directions": (lambda: stateful(L.Bidirectional), "stateful=False"),
-    "not built": (lambda: keras.Sequential([L.Dense(2)]), "model.build"),
     "frozen": (frozen, "trainable"),
 }
 
@@ -225,8 +224,9 @@ def test_what_is_no_model_is_refused():
         tfdp.make_private(L.Dense(2))
 
 
-def test_a_model_with_a_training_step_of_its_own_is_refused_by_fit(private, data):
-    own = type("Own", (keras.Sequential,), {"train_step": lambda self, *a, **k: None})
+@pytest.mark.parametrize("method", ["train_step", "compute_metrics", "fit"])
+def test_a_model_with_a_training_step_of_its_own_is_refused_by_fit(private, data, method):
+    own = type("Own", (keras.Sequential,), {method: lambda self, *a, **k: None})
     model = private(own([keras.Input((5,)), L.Dense(3)]), **NOISY)
     with pytest.raises(tfdp.UnsupportedModelError, match="Expected.*compute_loss.*PrivateTrainer"):
         model.fit(*data(), batch_size=8, verbose=0)
@@ -284,13 +284,14 @@ def test_what_is_created_in_call_would_never_be_trained_and_is_refused(private, 
 
 
 class Hashed(L.Layer):
-    """Looks up hashed strings in a table of its own."""
+    """Looks up hashed strings in a table of its own, with an operation that needs the fallback."""
 
     def build(self, shape):
         self.table = self.add_weight(shape=(7, 3), name="table")
 
     def call(self, strings):
-        return tf.gather(self.table, tf.strings.to_hash_bucket_fast(strings, 7))[:, 0]
+        rows = tf.gather(self.table, tf.strings.to_hash_bucket_fast(strings, 7))[:, 0]
+        return tf.maximum(rows, self.table[0])
 
 
 def test_a_layer_with_weights_on_strings_is_refused_by_name(private):
@@ -323,3 +324,35 @@ def test_a_model_without_loss_is_refused(data, small_model):
     model = tfdp.make_private(small_model())
     model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, **NOISY))
     refused(model, data(), match="loss")
+
+
+def trainer_of(private, small_model, data):
+    model = private(small_model(), **NOISY)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=2)
+    losses = lambda b: tf.reduce_sum(model(b["x"], training=True), 1)  # noqa: E731
+    return model, tfdp.PrivateTrainer(model, sampler), next(iter(sampler)), losses
+
+
+@pytest.mark.parametrize("outputs", ["alone", "none"])
+def test_a_forward_that_returns_something_else_gets_a_sentence(
+    private, small_model, data, outputs
+):
+    _, trainer, batch, losses = trainer_of(private, small_model, data)
+    forward = losses if outputs == "alone" else lambda b: (losses(b), None)
+    with pytest.raises(TypeError, match=r"(?s)Expected forward to return.*`losses, \(\)`"):
+        trainer.gradients(forward, batch)
+
+
+def test_ragged_and_sparse_batches_get_a_sentence(private, small_model, data):
+    _, trainer, batch, losses = trainer_of(private, small_model, data)
+    for x in (tf.ragged.constant([[1.0], []]), tf.sparse.from_dense([[1.0, 0.0]])):
+        with pytest.raises(tfdp.UnsupportedModelError, match="dense tensors"):
+            trainer.gradients(lambda b: (losses(b), ()), {**batch, "x": x})
+
+
+def test_a_layer_unfrozen_between_calls_of_a_trainer_gets_a_sentence(private, small_model, data):
+    model, trainer, batch, losses = trainer_of(private, small_model, data)
+    model.layers[0].trainable = False
+    with pytest.raises(RuntimeError, match="frozen or unfrozen"):
+        trainer.gradients(lambda b: (losses(b), ()), batch)
+    assert nothing_spent(model)

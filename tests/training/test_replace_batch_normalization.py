@@ -157,6 +157,64 @@ def test_a_private_model_is_refused_because_a_copy_would_lose_its_ledger(private
         tfdp.replace_batch_normalization(model)
 
 
+def unregistered(x):
+    return 2.0 * x
+
+
+def test_functions_that_are_not_registered_are_kept():
+    model = keras.Sequential(
+        [
+            keras.Input((6, 6, 3)),
+            L.Lambda(lambda x: x / 3.0),
+            L.Lambda(unregistered, name="twice"),
+            L.Conv2D(4, 3, activation=unregistered),
+            L.BatchNormalization(trainable=False),
+            L.Activation(unregistered),
+            L.Flatten(),
+            L.Dense(2),
+        ]
+    )
+    copy = tfdp.replace_batch_normalization(randomized(model))
+    np.testing.assert_allclose(copy(images()), model(images()), rtol=1e-5)
+
+
+def test_a_frozen_normalization_mixes_nothing_and_is_kept():
+    model = convolutional(trainable=False)
+    copy = tfdp.replace_batch_normalization(model)
+    assert [type(layer) for layer in normalizations(copy)] == [L.BatchNormalization]
+    assert not normalizations(copy)[0].trainable
+    np.testing.assert_allclose(copy(images()), model(images()), rtol=1e-5)
+
+
+class WithoutTraining(L.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.norm = L.BatchNormalization(name="hidden")
+
+    def build(self, shape):
+        self.norm.build(shape)
+
+    def call(self, x):
+        return self.norm(x, training=False)
+
+
+def test_a_normalization_that_is_called_without_training_is_kept(private, data):
+    model = keras.Sequential([keras.Input((5,)), WithoutTraining(), L.Dense(3)])
+    copy = private(tfdp.replace_batch_normalization(model), noise_multiplier=1.0)
+    assert [type(layer) for layer in normalizations(copy)] == [L.BatchNormalization]
+    copy.fit(*data(), batch_size=8, verbose=0)
+    np.testing.assert_array_equal(normalizations(copy)[0].moving_mean, np.zeros(5))
+
+
+def test_a_single_number_cannot_be_normalised_by_itself_and_the_remedy_works():
+    norm = L.BatchNormalization(name="single")
+    model = keras.Sequential([keras.Input((1,)), norm, L.Dense(2)])
+    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "single.*freeze"):
+        tfdp.replace_batch_normalization(model)
+    norm.trainable = False
+    tfdp.make_private(tfdp.replace_batch_normalization(model))
+
+
 @pytest.mark.parametrize("groups", [0, -1, 1.5, True])
 def test_wrong_numbers_of_groups_are_refused(groups):
     with pytest.raises(ValueError, match=MESSAGE):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 
 from tf_lowrank_dp._keras.missing import uses_private_names
+from tf_lowrank_dp._types import Nested
 
 _SEED_STATE = "seed_generator_state"
 
@@ -77,6 +78,17 @@ def is_functional(model: keras.Model) -> bool:
     from keras.src.models.functional import Functional
 
     return isinstance(model, Functional)
+
+
+@uses_private_names
+def symbolic_inputs(model: keras.Model) -> Nested:
+    """The symbolic inputs of a model in the structure that it takes, None for one that has none.
+
+    A Sequential model has one once it is built; others than functional ones have none.
+    """
+    if isinstance(model, keras.Sequential):
+        return model.inputs[0] if model.built and model.inputs else None
+    return model._inputs_struct if is_functional(model) else None
 
 
 @uses_private_names

@@ -20,6 +20,7 @@ from tf_lowrank_dp.accounting.composition import ACCOUNTANTS
 from tf_lowrank_dp.accounting.entry import LedgerEntry
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
 from tf_lowrank_dp.accounting.ledger_file import LedgerFile, open_ledger_file
+from tf_lowrank_dp.accounting.planned import dp_sgd_statement
 from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
 from tf_lowrank_dp.accounting.sampling import Sampling, steps_per_epoch
 from tf_lowrank_dp.accounting.statement import statement
@@ -33,6 +34,7 @@ __all__ = [
     "ReleaseEntry",
     "Sampling",
     "calibrate_noise_multiplier",
+    "dp_sgd_statement",
     "max_steps",
     "open_ledger_file",
     "statement",

@@ -12,7 +12,8 @@ from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import composition
 from tf_lowrank_dp.accounting.entry import LedgerEntry
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
-from tf_lowrank_dp.accounting.sampling import Sampling, steps_per_epoch
+from tf_lowrank_dp.accounting.planned import planned_sampling, planned_steps
+from tf_lowrank_dp.accounting.sampling import Sampling
 from tf_lowrank_dp.accounting.search import largest, smallest
 from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 
@@ -86,8 +87,8 @@ def calibrate_noise_multiplier(
     """
     epsilon = _validate.positive(epsilon=epsilon)
     delta = _validate.below_one(delta=delta)
-    sampling = _planned_sampling(batch_size, num_examples, sampling)
-    steps = _planned_steps(epochs, steps, sampling)
+    sampling = planned_sampling(batch_size, num_examples, sampling)
+    steps = planned_steps(epochs, steps, sampling)
     spent = PrivacyLedger() if spent is None else spent
     already = spent.epsilon(delta, accountant=accountant)
     if already >= epsilon:
@@ -194,47 +195,6 @@ def max_steps(
         least = steps if method == _BOUND[accountant] else 0
     return steps
 
-
-def _planned_sampling(
-    batch_size: int, num_examples: int | None, sampling: Sampling | None
-) -> Sampling:
-    """How batches will be drawn."""
-    if sampling is None:
-        return Sampling.poisson(num_examples=num_examples, batch_size=batch_size)
-    if batch_size != sampling.batch_size:
-        raise _validate.error(
-            f"to equal that of `sampling`, {sampling.batch_size}",
-            "Pass the same number twice.",
-            batch_size=batch_size,
-        )
-    if None not in (num_examples, sampling.num_examples) and num_examples != sampling.num_examples:
-        raise _validate.error(
-            f"to equal that of `sampling`, {sampling.num_examples}",
-            "Pass the same number twice.",
-            num_examples=num_examples,
-        )
-    if num_examples is None or sampling.num_examples is not None:
-        return sampling
-    return dataclasses.replace(sampling, num_examples=num_examples)
-
-
-def _planned_steps(epochs: int | None, steps: int | None, sampling: Sampling) -> int:
-    """The number of steps that were asked for, in steps or in epochs."""
-    if (epochs is None) == (steps is None):
-        raise ValueError(
-            "Expected exactly one of `epochs` and `steps`. "
-            f"Received: epochs={epochs!r}, steps={steps!r}. Pass one of them."
-        )
-    if steps is not None:
-        return _validate.integer_at_least(1, steps=steps)
-    epochs = _validate.integer_at_least(1, epochs=epochs)
-    if sampling.steps_per_pass is not None:
-        return epochs * sampling.steps_per_pass
-    if sampling.num_examples is None:
-        raise _validate.error(
-            "to be given with `epochs`", "Pass num_examples=..., or steps=....", num_examples=None
-        )
-    return epochs * steps_per_epoch(sampling.num_examples, sampling.batch_size)
 
 
 def _float32_at_least(value: float) -> float:

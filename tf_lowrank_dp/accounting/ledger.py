@@ -43,9 +43,7 @@ class PrivacyLedger:
     0.55
     """
 
-    def __init__(
-        self, entries: Iterable[Entry] = (), *, prior_spend_unknown: bool = False
-    ) -> None:
+    def __init__(self, entries: Iterable[Entry] = (), *, prior_spend_unknown: bool = False) -> None:
         self._entries: dict[str, Entry] = {}
         self._prior_spend_unknown = bool(prior_spend_unknown)
         for entry in entries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 
@@ -34,6 +35,7 @@ class PrivateGradients:
         part_rows: number of rows of each part where XLA compiles, which takes one program for each
             size; None for as many as a batch has.
         steps: `tf.Variable` int64 that counts the releases.
+        fill: gives absent rows, from the batch and its presence, what the model accepts.
         masks: gives the model's random layers their numbers, see `tracing/random_ops.py`.
     """
 
@@ -46,6 +48,7 @@ class PrivateGradients:
     microbatch_size: int | None
     steps: tf.Variable
     part_rows: int | None = None
+    fill: Callable[[Nested, tf.Tensor], Nested] = lambda batch, _: batch
     masks: SecretStream = dataclasses.field(default_factory=lambda: SecretStream(purpose="masks"))
 
     def private_gradients(
@@ -54,6 +57,7 @@ class PrivateGradients:
         batch: Nested,
         presence: tf.Tensor,
         on_outputs: Callable[..., None] = lambda *_: None,
+        watched: Callable[[Nested], contextlib.AbstractContextManager] = contextlib.nullcontext,
         jit_compile: bool = False,
     ) -> list[tf.Tensor]:
         """Private gradients of the mean loss, one tensor for each trainable variable.
@@ -67,6 +71,8 @@ class PrivateGradients:
             presence: float32 `(b,)`, 1 for a sampled example, 0 for padding.
             on_outputs: called with each part of the batch, its presence, losses and other outputs
                 (metrics are updated here), outside of what XLA compiles.
+            watched: takes (part of) `batch` and gives a context in which its forward and backward
+                pass is traced, each time that this happens.
             jit_compile: whether XLA compiles each part up to its clipped sums.
 
         Returns:
@@ -79,8 +85,10 @@ class PrivateGradients:
         def part(
             batch: Nested, presence: tf.Tensor
         ) -> tuple[list[list[tf.Tensor]], tf.Tensor, Nested]:
+            batch = self.fill(batch, presence)
             with random_numbers_from(self.masks):
-                backward = METHODS[self.gradient_method](self.model, forward, batch)
+                with watched(batch):
+                    backward = METHODS[self.gradient_method](self.model, forward, batch)
                 blocks = self.space.project(backward.gradients, subspace)
                 sums = self.mechanism.clipped_sums(blocks, presence)
             return sums, backward.losses, backward.outputs
@@ -95,9 +103,11 @@ class PrivateGradients:
         def clipped_sums(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
             return self._clipped_sums(observed_part, batch, presence, jit_compile)
 
-        # Always traced: only in a graph can the random numbers of a model be replaced.
+        # Always traced: only in a graph can the random numbers of a model be replaced.  Whatever
+        # the number of examples that were drawn, the graph is one.
         if tf.executing_eagerly():
-            clipped_sums = tf.function(clipped_sums, autograph=False)
+            signature = tf.nest.map_structure(_of_any_size, [batch, presence])
+            clipped_sums = tf.function(clipped_sums, input_signature=signature, autograph=False)
         sums = clipped_sums(batch, presence)
         with tf.control_dependencies([self.steps.assign_add(1)]):
             released = self.mechanism.release(sums, self.noise)
@@ -148,6 +158,10 @@ def equal_parts(rows: int | tf.Tensor, most: int) -> tuple[int | tf.Tensor, int 
     """
     count = -(-rows // most)
     return count, -(-rows // count)
+
+
+def _of_any_size(tensor: tf.Tensor) -> tf.TensorSpec:
+    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 
 def _with_a_row(tensor: tf.Tensor) -> tf.Tensor:

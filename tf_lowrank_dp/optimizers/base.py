@@ -17,7 +17,14 @@ from tf_lowrank_dp.algorithms.context import PublicGradients, ReleaseContext
 from tf_lowrank_dp.algorithms.state import AlgorithmState
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.gradient_methods.methods import METHODS
-from tf_lowrank_dp.optimizers.checks import NOT_PRIVATE, check_finite, check_inner, check_scales
+from tf_lowrank_dp.optimizers.checks import (
+    ALREADY_PRIVATE,
+    NOT_PRIVATE,
+    check_finite,
+    check_inner,
+    check_scales,
+    refuse_foreign_arguments,
+)
 from tf_lowrank_dp.optimizers.releases import ReleaseBlocks, composed_space
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.public_data import PublicData
@@ -26,6 +33,10 @@ from tf_lowrank_dp.release.space import Normal, ReleaseSpace
 from tf_lowrank_dp.spending import SPENDING
 
 _LEDGER_KEY = "privacy_ledger"
+_SETTINGS = """
+l2_norm_clip epsilon delta noise_multiplier planned_steps clipping centering gradient_scale
+gradient_method accountant name
+""".split()
 _VALUES_KEY = "private_values"
 _SIGMA_KEY = "calibrated_noise_multiplier"
 
@@ -38,36 +49,30 @@ class DPOptimizer(keras.optimizers.Optimizer):
     registered as Keras serializable, whose arguments are the settings by their names.
 
     Args:
-        optimizer: the inner optimizer: a Keras optimizer, its name or its config.  Its learning
-            rate, momentum, weight decay and EMA act on the private gradient and cost nothing.
+        optimizer: the inner optimizer: a Keras optimizer, its name or its config.  What it does to
+            the private gradient costs nothing.
         algorithm: what is released.
         l2_norm_clip: largest L2 norm of one example's contribution; `inf` (no clipping) only
             with `noise_multiplier=0`.
-        epsilon: target epsilon; the noise multiplier is calibrated when training starts.
-            Needs `delta`; excludes `noise_multiplier`.
-        delta: target delta, below 1 / number of examples.  With `noise_multiplier` it is
-            optional, used by reports.
+        epsilon: target epsilon, with `delta`; noise is calibrated to it when training starts.
+        delta: target delta, below 1 / number of examples; optional with `noise_multiplier`.
         noise_multiplier: standard deviation of the noise over `l2_norm_clip`, the effective value
             of the whole release; 0 means no noise, no privacy, epsilon infinite.
         planned_steps: number of steps that the budget shall last, when training spans several
             calls of `fit`; None for those of the `fit` that starts.
-        clipping: "flat" clips the joint norm over all that is released; "per_layer" clips each
-            layer's part at `l2_norm_clip / sqrt(layers)`: the joint norm is at most the same.
+        clipping: "flat" clips the joint norm, "per_layer" each at `l2_norm_clip / sqrt(layers)`.
         centering: whether kernels' gradients are those for centred inputs (`docs/centering.md`).
         gradient_scale: factors by which gradients are multiplied before they are clipped; the
             private gradient is divided by them.  Keys are parts of variable paths: with
             `{"classifier": 0.1}` this layer counts less in the norm and gets ten times the noise.
             Between 1e-6 and 1e6.
-        gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop"; all give the
-            same numbers.
+        gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop".
         accountant: "pld" (tight) or "rdp".
-        seed: integer that makes sampling and noise reproducible, for tests; such a run is not
-            private and its statement says so.
+        seed: makes sampling and noise reproducible, for tests; such a run is not private.
         name: name of the optimizer.
 
     Raises:
-        ValueError: missing, negative, NaN or contradictory privacy arguments, or an inner
-            optimizer that would spoil the guarantee (gradient accumulation, loss scaling).
+        ValueError: contradictory privacy arguments, or an inner optimizer that would spoil them.
 
     Example:
 
@@ -75,6 +80,10 @@ class DPOptimizer(keras.optimizers.Optimizer):
     >>> DPOptimizer("adam", RGP(rank=4), l2_norm_clip=1.0, noise_multiplier=1.1).rank
     4
     """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        refuse_foreign_arguments(kwargs)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -99,18 +108,15 @@ class DPOptimizer(keras.optimizers.Optimizer):
         )
         _validate.clip_norm(l2_norm_clip=l2_norm_clip)
         check_finite(noise_multiplier, l2_norm_clip=l2_norm_clip)
-        _validate.one_of(("flat", "per_layer"), clipping=clipping)
         check_scales(gradient_scale or {})
+        _validate.one_of(("flat", "per_layer"), clipping=clipping)
         _validate.one_of(tuple(METHODS), gradient_method=gradient_method)
         _validate.one_of(("pld", "rdp"), accountant=accountant)
         if planned_steps is not None:
             _validate.integer_at_least(1, planned_steps=planned_steps)
         inner = keras.optimizers.get(optimizer)
         if isinstance(inner, DPOptimizer):
-            raise ValueError(
-                f"Expected an ordinary Keras optimizer inside. Received: {type(inner).__name__}, "
-                "which is private itself. Pass its inner optimizer."
-            )
+            raise ValueError(ALREADY_PRIVATE.format(type(inner).__name__))
         check_inner(inner, centering, gradient_method)
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
@@ -275,20 +281,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
     @property
     def privacy_settings(self) -> dict:
         """All arguments by name, but the inner optimizer: not every one of those has a config."""
-        return {
-            "l2_norm_clip": self.l2_norm_clip,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "noise_multiplier": self.noise_multiplier,
-            "planned_steps": self.planned_steps,
-            "clipping": self.clipping,
-            "centering": self.centering,
-            "gradient_scale": self.gradient_scale,
-            "gradient_method": self.gradient_method,
-            "accountant": self.accountant,
-            "name": self.name,
-            **settings_of(self.algorithm),
-        }
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        return {**settings, **settings_of(self.algorithm)}
 
     def get_config(self) -> dict:
         inner = keras.optimizers.serialize(self.inner_optimizer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -18,6 +18,37 @@ NOT_PRIVATE = (
     "tfdp.make_private(model) before model.fit (after loading a model as well), or use "
     "tfdp.PrivateTrainer in a custom training loop."
 )
+ALREADY_PRIVATE = (
+    "Expected an ordinary Keras optimizer inside. Received: {}, which is private itself. Pass its "
+    "inner optimizer."
+)
+_ELSEWHERE = {
+    "num_microbatches": "Leave it out: each example is clipped by itself, at little cost. "
+    "tfdp.make_private(model, microbatch_size=...) bounds memory.",
+    "unroll_microbatches": "Leave it out: there is no loop over microbatches.",
+    "gradient_accumulation_steps": "Leave it out, and give fit the whole batch_size; "
+    "tfdp.make_private(model, microbatch_size=...) bounds memory.",
+    "dp_sum_query": "Pass l2_norm_clip and noise_multiplier.",
+    "l2_clip": "It is called l2_norm_clip.",
+    "learning_rate": "Give it to the inner optimizer: DPSGDOptimizer(keras.optimizers.SGD(0.1), "
+    "...).",
+}
+_ELSEWHERE["momentum"] = _ELSEWHERE["nesterov"] = _ELSEWHERE["learning_rate"]
+"""What is asked for by the names of TensorFlow Privacy, and where it is here."""
+
+
+def refuse_foreign_arguments(names: Iterable[str]) -> None:
+    """Refuses arguments of TensorFlow Privacy's optimizers that these do not have.
+
+    Raises:
+        ValueError: says what to write instead.
+    """
+    for name in _ELSEWHERE:
+        if name in names:
+            raise ValueError(
+                "Expected the arguments of this private optimizer. Received: "
+                f"{name}, one of TensorFlow Privacy's. {_ELSEWHERE[name]}"
+            )
 
 
 def check_finite(noise_multiplier: float | None, **named: float) -> None:

@@ -13,6 +13,8 @@ from tf_lowrank_dp.sampling.batch import (
 from tf_lowrank_dp.sampling.declared import declared_dataset
 from tf_lowrank_dp.sampling.padding import pad_rows, padded_size
 from tf_lowrank_dp.sampling.poisson import PoissonSampler
+from tf_lowrank_dp.sampling.records import Records
+from tf_lowrank_dp.sampling.rows import count_rows, to_rows
 
 __all__ = [
     "PRESENCE",
@@ -20,11 +22,14 @@ __all__ = [
     "X",
     "Y",
     "PoissonSampler",
+    "Records",
+    "count_rows",
     "declared_dataset",
     "is_batch",
     "make_batch",
     "num_rows",
     "pad_rows",
     "padded_size",
+    "to_rows",
     "unpack_batch",
 ]

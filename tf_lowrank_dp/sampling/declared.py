@@ -7,6 +7,7 @@ error that explains the choice, and a statement that the dataset contradicts is 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +17,7 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import batched_sources
+from tf_lowrank_dp.sampling.weights import with_class_weight
 
 _CHOICE = """\
 - "poisson": you promise that every batch is an independent Poisson draw: each example is in each \
@@ -27,8 +29,9 @@ included, is not Poisson sampling.
 - "shuffle": you promise that each example occurs at most once in a pass over the data (an epoch), \
 in any order. The order is not relied upon, so each pass is accounted as one Gaussian mechanism \
 without amplification, for neighbours that replace one example. Epsilon is higher.
-If your data fits in memory, pass the arrays themselves (`fit(x, y, batch_size=...)` or \
-`PoissonSampler`): they are then Poisson sampled for you and nothing has to be promised."""
+If your data fits in memory, pass the arrays themselves (`fit(x, y, batch_size=...)`); if it does \
+not, or is augmented, pass its single records and what is mapped over them (`tfdp.Records(source, \
+map=...)`): they are then Poisson sampled for you and nothing has to be promised."""
 
 
 def declared_dataset(
@@ -39,6 +42,7 @@ def declared_dataset(
     num_examples: int | None = None,
     sampling_rate: float | None = None,
     steps_per_epoch: int | None = None,
+    class_weight: Mapping[int, float] | None = None,
 ) -> tuple[tf.data.Dataset, Sampling]:
     """Turns the user's batches and the user's statement into logical batches and a `Sampling`.
 
@@ -64,6 +68,7 @@ def declared_dataset(
         sampling_rate: with `"poisson"`, the probability in (0, 1] that a batch includes an example.
         steps_per_epoch: with `"shuffle"`, the number of batches in a pass; needed where the dataset
             does not know its own length.
+        class_weight: dict from class index to weight, for batches (x, y) of a single output.
 
     Returns:
         `(batches, sampling)`: a prefetched dataset of logical batches (see `sampling.batch`) and
@@ -113,7 +118,7 @@ def declared_dataset(
         declared = _declare_shuffle(static, batch_size, num_examples, steps_per_pass)
         batches = batches.take(steps_per_pass)
         batches = batches.apply(tf.data.experimental.assert_cardinality(steps_per_pass))
-    return _as_logical_batches(batches).prefetch(tf.data.AUTOTUNE), declared
+    return _as_logical_batches(batches, class_weight).prefetch(tf.data.AUTOTUNE), declared
 
 
 def _declare_poisson(
@@ -200,11 +205,14 @@ def _declare_shuffle(
     return Sampling.shuffle(batch_size, steps_per_pass, num_examples)
 
 
-def _as_logical_batches(batches: tf.data.Dataset) -> tf.data.Dataset:
+def _as_logical_batches(
+    batches: tf.data.Dataset, class_weight: Mapping[int, float] | None
+) -> tf.data.Dataset:
     """Maps `x`, `(x, y)` or `(x, y, sample_weight)` elements to logical batches."""
 
     def to_batch(*element: Nested) -> dict[str, Nested]:
         presence = tf.ones([batched_sources.leading_dimension(element)], tf.float32)
-        return batch_lib.make_batch(*element, presence=presence)
+        batch = batch_lib.make_batch(*element, presence=presence)
+        return batch if class_weight is None else with_class_weight(batch, class_weight, axes=1)
 
     return batches.map(to_batch, num_parallel_calls=tf.data.AUTOTUNE)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Iterator
-from types import GeneratorType
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -17,7 +16,10 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.accounting.sampling import steps_per_epoch
 from tf_lowrank_dp.sampling import batch as batch_lib
-from tf_lowrank_dp.sampling import padding, randomness, rows, weights
+from tf_lowrank_dp.sampling import padding, randomness, rows
+from tf_lowrank_dp.sampling.arguments import refuse_beside_records, to_data
+from tf_lowrank_dp.sampling.mapped import MappedRecords
+from tf_lowrank_dp.sampling.records import Records
 
 
 def poisson_draw(
@@ -42,8 +44,6 @@ def poisson_draw(
     Returns:
         Increasing int64 indices `(size,)`.
 
-    Example:
-
     >>> import numpy as np
     >>> poisson_draw(np.random.default_rng(0), 4, 1.0).tolist()
     [0, 1, 2, 3]
@@ -54,7 +54,7 @@ def poisson_draw(
 
 
 class PoissonSampler:
-    """Draws Poisson batches from data in memory, for `fit` and for custom loops.
+    """Draws Poisson batches of arrays or records, for `fit` and for custom loops.
 
     Every step includes each of the N examples independently with probability
     `batch_size / N`, so `batch_size` is the *expected* size: the size drawn varies and may be 0.
@@ -73,9 +73,10 @@ class PoissonSampler:
 
     Args:
         x: inputs: an array, tensor, list of numbers or strings, or a dict, tuple or list of these,
-            `(n, ...)` each. Data is referenced, not copied. Lists of arrays become tuples.
+            `(n, ...)` each. Data is referenced, not copied. Lists of arrays become tuples. Or
+            `Records`, with their targets and weights.
         y: targets in the same forms, or `None`.
-        batch_size: expected number of examples of a step, a positive integer of at most `n`.
+        batch_size: expected number of examples of a step; above `n` it is taken as `n`.
         steps: number of batches per iteration; `None` is endless.
         sample_weight: weights `(n,)`, or a structure like `y`. A zero weight is not padding.
         class_weight: dict from class index to weight, for a single output with integer or one-hot
@@ -115,26 +116,34 @@ class PoissonSampler:
         pad_to_multiple: int | None = None,
         seed: int | None = None,
     ):
-        self._batch_size = _validate.integer_at_least(1, batch_size=batch_size)
+        batch_size = _validate.integer_at_least(1, batch_size=batch_size)
         self._steps = None if steps is None else _validate.integer_at_least(1, steps=steps)
         self._seed = None if seed is None else _validate.integer_at_least(0, seed=seed)
+        self._streams = itertools.count()
+        self._mapped: MappedRecords | None = None
+        if isinstance(x, Records):
+            refuse_beside_records(y, sample_weight)
+            self._mapped = MappedRecords(x, class_weight, self._seed)
+            self._data = {"rows": x.rows}
+        else:
+            self._data = to_data(x, y, sample_weight, class_weight)
+        self._num_examples = rows.count_rows(self._data)
+        if batch_size > self._num_examples:
+            warnings.warn(
+                f"Expected a batch_size of at most {self._num_examples}, the number of examples. "
+                f"Received: {batch_size}. All examples are in each step, which gets no privacy "
+                "from sampling; choose a smaller batch_size for a smaller epsilon.",
+                stacklevel=2,
+            )
+        self._batch_size = min(batch_size, self._num_examples)
         if pad_to_multiple is None:
             pad_to_multiple = _ceil_sqrt(self._batch_size)
         self._pad_to_multiple = _validate.integer_at_least(1, pad_to_multiple=pad_to_multiple)
-        self._data = _to_data(x, y, sample_weight, class_weight)
-        self._num_examples = rows.count_rows(self._data)
-        if self._batch_size > self._num_examples:
-            raise ValueError(
-                "Expected `batch_size` to be at most the number of examples, "
-                f"{self._num_examples}. Received: batch_size={self._batch_size}. "
-                "Lower `batch_size` or pass more data."
-            )
-        self._streams = itertools.count()
 
     @property
     def features(self) -> Nested:
-        """The inputs `x` that are sampled from, nested arrays `(n, ...)`."""
-        return self._data[batch_lib.X]
+        """The inputs `x` that are sampled from, nested arrays `(n, ...)`; none of `Records`."""
+        return self._data.get(batch_lib.X, ())
 
     @property
     def num_examples(self) -> int:
@@ -179,17 +188,18 @@ class PoissonSampler:
     @property
     def element_spec(self) -> dict:
         """`tf.TensorSpec`s of a batch: unknown batch size, other axes static."""
-        spec = tf.nest.map_structure(rows.row_spec, self._data)
+        if self._mapped is None:
+            spec = tf.nest.map_structure(rows.row_spec, self._data)
+        else:
+            spec = self._mapped.batch_spec
         spec[batch_lib.PRESENCE] = tf.TensorSpec((None,), tf.float32)
         return spec
 
     def __iter__(self) -> Iterator[dict]:
         """Yields logical batches of numpy arrays, from a random stream of this iteration alone."""
-        if self._seed is None:
-            generator = randomness.secret_generator()
-        else:
-            generator = randomness.seeded_generator(self._seed, next(self._streams))
-        return self._batches(generator, randomness.process_token())
+        if self._mapped is not None:
+            return self.as_dataset().as_numpy_iterator()
+        return map(self._gather, self._draws())
 
     def as_dataset(self) -> tf.data.Dataset:
         """The same batches as a prefetched `tf.data.Dataset` of tensors.
@@ -205,16 +215,36 @@ class PoissonSampler:
         >>> sampler.as_dataset().element_spec["x"].shape.as_list()
         [None, 2]
         """
-        dataset = tf.data.Dataset.from_generator(self.__iter__, output_signature=self.element_spec)
+        if self._mapped is None:
+            spec = self.element_spec
+            dataset = tf.data.Dataset.from_generator(self.__iter__, output_signature=spec)
+        else:
+            signature = tf.nest.map_structure(rows.row_spec, self._data)
+            signature["size"] = tf.TensorSpec((), tf.int64)
+            dataset = tf.data.Dataset.from_generator(
+                lambda: map(self._rows_of, self._draws()), output_signature=signature
+            )
+            dataset = self._mapped.batches(dataset)
         steps = tf.data.INFINITE_CARDINALITY if self._steps is None else self._steps
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(steps))
         return dataset.prefetch(tf.data.AUTOTUNE)
 
-    def _batches(self, generator: np.random.Generator, process: tuple) -> Iterator[dict]:
+    def _draws(self) -> Iterator[np.ndarray]:
+        """Yields the indices of draws, from a random stream of this iteration alone."""
+        process = randomness.process_token()
+        if self._seed is None:
+            generator = randomness.secret_generator()
+        else:
+            generator = randomness.seeded_generator(self._seed, next(self._streams))
         for _ in itertools.count() if self._steps is None else range(self._steps):
             if self._seed is None and process != randomness.process_token():
                 generator, process = randomness.secret_generator(), randomness.process_token()
-            yield self._gather(poisson_draw(generator, self._num_examples, self.sampling_rate))
+            yield poisson_draw(generator, self._num_examples, self.sampling_rate)
+
+    def _rows_of(self, indices: np.ndarray) -> dict:
+        """The rows of a draw, to be mapped, and the size of its batch."""
+        drawn = tf.nest.map_structure(lambda data: rows.take_rows(data, indices), self._data)
+        return {**drawn, "size": padding.padded_size(len(indices), self._pad_to_multiple)}
 
     def _gather(self, indices: np.ndarray) -> dict:
         """The padded logical batch of some examples."""
@@ -240,24 +270,3 @@ class PoissonSampler:
 
 def _ceil_sqrt(n: int) -> int:
     return math.isqrt(n - 1) + 1
-
-
-def _to_data(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> dict:
-    """A dict of structures of rows with the keys of a logical batch, except presence."""
-    if isinstance(x, tf.data.Dataset | keras.utils.PyDataset | GeneratorType) or callable(x):
-        raise ValueError(
-            "Expected arrays, which can be sampled. "
-            f"Received: x of type {type(x).__name__}, whose order is already fixed. Pass arrays, "
-            "or state how the data was sampled with `declared_dataset`."
-        )
-    data = {batch_lib.X: rows.to_rows(x, batch_lib.X)}
-    if y is not None:
-        data[batch_lib.Y] = rows.to_rows(y, batch_lib.Y)
-    if sample_weight is not None:
-        sample_weight = rows.to_rows(sample_weight, batch_lib.SAMPLE_WEIGHT)
-    sample_weight = weights.resolve_sample_weight(
-        data.get(batch_lib.Y), sample_weight, class_weight
-    )
-    if sample_weight is not None:
-        data[batch_lib.SAMPLE_WEIGHT] = sample_weight
-    return data

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from scipy import sparse
 
 _SCALARS = (str, bytes, bool, int, float, np.generic)
 
@@ -18,14 +19,15 @@ def to_rows(data: Any, name: str) -> Any:
     Arrays, tensors and everything with `__array__` become arrays. A list that holds only scalars
     or strings, at any depth, is one array; a tuple of scalars or strings is one array as well. Any
     other list or tuple is a structure of several arrays and becomes a tuple (as in Keras), and
-    mappings become dicts.
+    mappings become dicts.  Sparse matrices stay sparse, as `scipy.sparse.csr_array`; batches of
+    their rows are dense.
 
     Args:
         data: the user's data.
         name: what error messages call it, such as `"x"`.
 
     Returns:
-        Structure of dicts, tuples and numpy arrays `(n, ...)`.
+        Structure of dicts, tuples and arrays `(n, ...)`.
 
     Raises:
         ValueError: a leaf is no array of rows, or its dtype has no TensorFlow equivalent.
@@ -41,6 +43,20 @@ def to_rows(data: Any, name: str) -> Any:
         children = [to_rows(value, f"{name}[{i}]") for i, value in enumerate(data)]
         return type(data)(*children) if hasattr(data, "_fields") else tuple(children)
     return _to_array(data, name)
+
+
+def has_random_access(source: Any) -> bool:
+    """Whether something gives records by index, but is neither an array nor a structure of such.
+
+    Example:
+
+    >>> has_random_access(range(3)), has_random_access(np.zeros(3)), has_random_access([0, 1])
+    (True, False, False)
+    """
+    known = isinstance(source, list | tuple | Mapping | str | bytes) or sparse.issparse(source)
+    is_array = hasattr(source, "__array__") or isinstance(source, tf.RaggedTensor | tf.SparseTensor)
+    has_both = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+    return has_both and not known and not is_array
 
 
 def _is_one_array(data: list | tuple) -> bool:
@@ -62,13 +78,25 @@ def _is_scalars(data: Any) -> bool:
     return isinstance(data, _SCALARS)
 
 
-def _to_array(data: Any, name: str) -> np.ndarray:
+def _to_array(data: Any, name: str) -> Any:
     if data is None:
         raise ValueError(f"Expected an array for `{name}`. Received: None. Leave this entry out.")
+    if isinstance(data, tf.SparseTensor) and data.shape.rank == 2:
+        indices = data.indices.numpy().T
+        return sparse.csr_array((data.values.numpy(), tuple(indices)), shape=tuple(data.shape))
+    if sparse.issparse(data):
+        return sparse.csr_array(data)
     if isinstance(data, tf.RaggedTensor | tf.SparseTensor):
         raise ValueError(
-            f"Expected a dense array for `{name}`. Received: {type(data).__name__}. Convert it "
-            "first, for example with `.to_tensor()` or `tf.sparse.to_dense`."
+            f"Expected an array with rows of one public shape for `{name}`. Received: "
+            f"{type(data).__name__}, as long as its longest row. Convert it first: "
+            "`.to_tensor(shape=(None, length))` with a length that you choose, or "
+            "`tf.sparse.to_dense`."
+        )
+    if has_random_access(data):
+        raise ValueError(
+            f"Expected arrays for `{name}`. Received: {type(data).__name__}, which gives records "
+            "by index. Pass tfdp.Records(source, map=...), which reads those that are drawn."
         )
     try:
         array = np.asarray(data)
@@ -160,7 +188,10 @@ def take_rows(array: np.ndarray, indices: np.ndarray) -> np.ndarray:
     >>> take_rows(np.array([10, 20, 30]), np.array([0, 2])).tolist()
     [10, 30]
     """
-    return array[indices].astype(batch_dtype(array.dtype), copy=False)
+    found = array[indices]
+    if sparse.issparse(found):
+        found = found.toarray()
+    return found.astype(batch_dtype(array.dtype), copy=False)
 
 
 def count_rows(structure: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -107,6 +108,34 @@ def class_weights_to_sample_weights(y: Any, class_weight: Mapping[int, float]) -
     classes, index = np.unique(_class_labels(y), return_inverse=True)
     weights = np.array([class_weight.get(int(c), 1.0) for c in classes])
     return weights.astype(rows.floatx_type())[index.reshape(-1)]
+
+
+def with_class_weight(parts: dict, class_weight: Mapping, axes: int) -> dict:
+    """Adds `"sample_weight"` to the parts `"x"`, `"y"` of a batch, or of a record, in a graph.
+
+    Args:
+        parts: nested tensors; `y` with integer labels, `(b,)` or `(b, 1)`, or one-hot ones
+            `(b, classes)`.
+        class_weight: dict from class index to weight; others weigh 1.
+        axes: 1 for a batch, whose first axis is the example; 0 for a record.
+
+    Raises:
+        ValueError: there are weights already, or no targets of a single output.
+    """
+    y: tf.Tensor = parts.get("y")
+    if "sample_weight" in parts or not tf.is_tensor(y):
+        received = "weights in the data as well" if "sample_weight" in parts else "other targets"
+        raise ValueError(
+            "Expected (x, y) with the targets of a single output with `class_weight`. Received: "
+            f"{received}. Put weights into the data instead: (x, y, sample_weight)."
+        )
+    if y.shape.rank == axes + 1:
+        y = y[..., 0] if y.shape[-1] == 1 else tf.argmax(y, -1)
+    labels = tf.cast(y, tf.int64)
+    classes = tf.constant(list(class_weight), labels.dtype)
+    added = tf.constant(list(class_weight.values()), keras.config.floatx()) - 1.0
+    matches = tf.cast(labels[..., None] == classes, added.dtype)
+    return {**parts, "sample_weight": 1.0 + tf.reduce_sum(matches * added, -1)}
 
 
 def _class_labels(y: Any) -> np.ndarray:

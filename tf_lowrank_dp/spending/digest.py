@@ -82,9 +82,7 @@ def _words(value: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.reshape(tf.bitcast(value, kind), [-1]), tf.uint32)
 
 
-def _mixed(
-    words: tf.Tensor, positions: tf.Tensor, key: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
+def _mixed(words: tf.Tensor, positions: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Words mixed with their positions and the key, in two ways: multiply, shift, exclusive or."""
     lane = (words ^ key[0]) + positions * np.uint32(0x9E3779B1)
     lane = _folded(lane * np.uint32(0x7FEB352D), 15)

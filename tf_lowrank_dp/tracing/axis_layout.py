@@ -168,6 +168,26 @@ def gather(o: Operation) -> Label:
     return Rows(params.axis + (params.axis > axis) * (len(of_indices) - 1), params.inner)
 
 
+def segments(o: Operation) -> Label:
+    """Sums, means and the like of the rows that have one id."""
+    label, order, shape = o.labels[0], o.value(1), o.shape(0)
+    if isinstance(o.labels[1], Rows):
+        return o.joined  # Examples may have the same id.
+    if not isinstance(label, Rows) or order is None or shape is None:
+        return o.unknown
+    if label.axis >= order.ndim:
+        return Rows(label.axis - order.ndim + 1, label.inner)
+    if order.ndim > 1:
+        return o.unknown
+    rows = np.arange(len(order))
+    count = int(np.sum(order == 0))
+    if count and label.inner % count == 0 and np.array_equal(order, rows // count):
+        return Rows(0, label.inner // count)
+    owners = rows // label.inner % o.size
+    shared = any(len(set(owners[order == number])) > 1 for number in set(order.tolist()))
+    return o.joined if shared else o.unknown
+
+
 def lookup(o: Operation) -> Label:
     """Of a variable's rows by the examples' ids."""
     label = o.labels[1]

@@ -217,6 +217,10 @@ ImageProjectiveTransformV3 RGBToHSV HSVToRGB AdjustHue AdjustSaturation AdjustCo
 SparseSoftmaxCrossEntropyWithLogits SoftmaxCrossEntropyWithLogits InTopKV2 BiasAdd
 """.split()
 _JOINS = "BiasAddGrad Conv2DBackpropFilter DepthwiseConv2dNativeBackpropFilter L2Loss".split()
+SEGMENTS = """
+SegmentSum SegmentSumV2 SegmentMean SegmentMax SegmentMaxV2 SegmentMin SegmentMinV2 SegmentProd
+SegmentProdV2 UnsortedSegmentSum UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd
+""".split()
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE, elementwise),
@@ -243,6 +247,7 @@ RULES: dict[str, Rule] = {
     "Tile": same,
     "BroadcastTo": axis_layout.broadcast,
     "GatherV2": axis_layout.gather,
+    **dict.fromkeys(SEGMENTS, axis_layout.segments),
     "ResourceGather": axis_layout.lookup,
     "LookupTableFindV2": axis_layout.lookup,
     "OneHot": axis_layout.one_hot,

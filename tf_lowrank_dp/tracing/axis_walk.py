@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp._tensorflow import graph_of_function, traced_bodies
-from tf_lowrank_dp.tracing.axis_rules import ELEMENTWISE, REDUCTIONS, RULES, apply
+from tf_lowrank_dp.tracing.axis_rules import ELEMENTWISE, REDUCTIONS, RULES, SEGMENTS, apply
 from tf_lowrank_dp.tracing.example_axis import (
     Joined,
     Label,
@@ -31,25 +31,20 @@ _EVEN = {*ELEMENTWISE, *REDUCTIONS, "BroadcastTo", "Tile", "Reshape"}
 _EVEN |= {"ExpandDims", "Squeeze", "Transpose"}
 _EVEN_ALWAYS = {*DRAWS, "Fill", "ZerosLike", "OnesLike", "TensorListReserve", "EmptyTensorList"}
 _COPIES = ("Tile", "BroadcastTo")
-_WRITES: tuple[str, ...] = ("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert")
-_WRITES += ("LookupTableImport", "LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc")
-_WRITES += ("EagerPyFunc", "WriteFile")
-# May bring back to its place what an unknown operation put elsewhere.
-_FETCHES = ("GatherV2", "GatherNd")
+# May bring back to its place what an unknown operation put elsewhere; derivatives of such.
+_FETCHES = ("GatherV2", "GatherNd", *SEGMENTS)
 _FIRST_ONLY = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 
 
 @dataclasses.dataclass
 class Walk:
-    """What was found on the way.
+    """One walk.
 
     Attributes:
         size: number of examples that the graph was traced with.
-        writes: operations that change state or leave TensorFlow, by name.
     """
 
     size: int
-    writes: list[str] = dataclasses.field(default_factory=list)
     _library: dict = dataclasses.field(default_factory=dict, repr=False)
 
     def outputs(self, graph: tf.Graph, inputs: Sequence[Label]) -> list[Label]:
@@ -68,8 +63,6 @@ class Walk:
         for index, tensor in enumerate(graph.inputs):
             labels[id(tensor)] = inputs[index] if index < len(inputs) else Public()
         for op in graph.get_operations():
-            if op.type.startswith(_WRITES):
-                self.writes.append(f"{op.type} '{op.name}'")
             if not op.outputs or id(op.outputs[0]) in labels:
                 continue
             found = [labels.get(id(tensor), Public()) for tensor in op.inputs]
@@ -210,12 +203,12 @@ def _is_even(op: tf.Operation, found: list[Label]) -> bool:
         return bool(np.size(value)) and bool(np.all(value == np.ravel(value)[0]))
     if op.type in _EVEN_ALWAYS:
         return True
-    return op.type in _EVEN and all(
+    if op.type not in _EVEN:
+        return False
+    count = len(found) if op.type in ELEMENTWISE else 1  # axes and shapes stand behind
+    return all(
         isinstance(label, Public) and (label.even or tensor.shape.rank == 0)
-        for label, tensor in zip(found, op.inputs, strict=True)
-        if not isinstance(label, Public)
-        or label.even
-        or tensor.dtype not in (tf.int32, tf.resource)
+        for label, tensor in zip(found[:count], op.inputs[:count], strict=True)
     )
 
 

@@ -137,11 +137,14 @@ def static_value(tensor: tf.Tensor) -> np.ndarray | None:
     value = tf.get_static_value(tensor)
     if value is not None:
         return np.asarray(value)
-    if tensor.op.type not in _ARITHMETIC:
+    if tensor.op.type not in (*_ARITHMETIC, "StridedSlice"):
         return None
-    values = [static_value(source) for source in tensor.op.inputs]
-    if any(value is None for value in values):
+    values = [value for source in tensor.op.inputs if (value := static_value(source)) is not None]
+    if len(values) < len(tensor.op.inputs):
         return None
+    if tensor.op.type == "StridedSlice":
+        is_entry = tensor.op.get_attr("shrink_axis_mask") == 1 and values[0].ndim == 1
+        return np.asarray(values[0][int(values[1][0])]) if is_entry else None
     return _ARITHMETIC[tensor.op.type](*values)
 
 
@@ -150,6 +153,7 @@ _ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
     "AddV2": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
+    "FloorDiv": np.floor_divide,
     "FloorMod": np.mod,
     "Range": np.arange,
     "Identity": np.asarray,

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import is_seed_state
 from tf_lowrank_dp._keras.scopes import in_stateless_scope
-from tf_lowrank_dp._tensorflow import next_name_number, operations_seen_by
+from tf_lowrank_dp._tensorflow import next_name_number, nothing_recomputed, operations_seen_by
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.tracing.random_draws import DRAWS, OF_DATA, Source, is_random
 
@@ -58,7 +58,8 @@ class ConstantSource(FixedSource):
 def random_numbers_from(source: Source) -> Iterator[None]:
     """Context in which all random operations that are traced draw from `source`.
 
-    Only graphs are reached, so a forward pass in it must be traced.
+    Only graphs are reached, so a forward pass in it must be traced.  A function that would be
+    computed again in the backward pass (`tf.recompute_grad`), with other numbers, is kept.
 
     Raises:
         RuntimeError: in eager mode.
@@ -94,7 +95,7 @@ def random_numbers_from(source: Source) -> Iterator[None]:
 
     graph = tf.compat.v1.get_default_graph()
     began, before = next_name_number(), len(graph.get_operations())
-    with operations_seen_by(replace):
+    with operations_seen_by(replace), nothing_recomputed():
         yield
     _refuse_kept_functions(graph, graph.get_operations()[before:], began)
 

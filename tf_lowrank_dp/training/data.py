@@ -11,6 +11,7 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import PRESENCE, PoissonSampler, declared_dataset
 from tf_lowrank_dp.training.distribution import refuse_distribution
+from tf_lowrank_dp.training.random_batch import completed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,19 @@ class TrainingData:
         spec = dict(self.dataset.element_spec)
         del spec[PRESENCE]
         return spec
+
+    def completed(self, model: keras.Model) -> TrainingData:
+        """The same data, whose specification has the sizes that only the model knows."""
+        spec = completed(model, self.element_spec)
+        if spec == self.element_spec:
+            return self
+
+        def with_shapes(batch: dict) -> dict:
+            rest = {key: value for key, value in batch.items() if key != PRESENCE}
+            fixed = tf.nest.map_structure(lambda t, s: tf.ensure_shape(t, s.shape), rest, spec)
+            return {**fixed, PRESENCE: batch[PRESENCE]}
+
+        return dataclasses.replace(self, dataset=self.dataset.map(with_shapes))
 
 
 def training_data(
@@ -65,7 +79,7 @@ def training_data(
             )
         sampler = x
     elif _is_batched(x):
-        _refuse_beside_batches("data that come in batches", y, sample_weight, class_weight)
+        _refuse_beside_batches("data that come in batches", y, sample_weight)
         dataset, declared = declared_dataset(
             x,
             sampling=sampling,
@@ -73,6 +87,7 @@ def training_data(
             num_examples=num_examples,
             sampling_rate=sampling_rate,
             steps_per_epoch=steps_per_epoch,
+            class_weight=class_weight,
         )
         length = int(dataset.cardinality())
         if length < 0 and steps_per_epoch is None:
@@ -115,7 +130,7 @@ def _is_batched(x: Nested) -> bool:
 
 
 def _refuse_beside_batches(
-    what: str, y: Nested, sample_weight: Nested, class_weight: dict[int, float] | None
+    what: str, y: Nested, sample_weight: Nested, class_weight: dict[int, float] | None = None
 ) -> None:
     given = {"y": y, "sample_weight": sample_weight, "class_weight": class_weight}
     received = [name for name, value in given.items() if value is not None]

@@ -12,12 +12,13 @@ import tensorflow as tf
 
 from tf_lowrank_dp._keras.compiled import called_by_fit
 from tf_lowrank_dp._types import Logs, Nested
-from tf_lowrank_dp.gradient_methods.methods import RECORDED
+from tf_lowrank_dp.sampling import count_rows, to_rows
+from tf_lowrank_dp.sampling.padding import part_rows
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
+from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
-from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.run import check_budget, start_run
 from tf_lowrank_dp.training.running_fit import (
@@ -27,7 +28,8 @@ from tf_lowrank_dp.training.running_fit import (
     running,
 )
 from tf_lowrank_dp.training.saving import restore_backup
-from tf_lowrank_dp.training.state import look
+from tf_lowrank_dp.training.state import look, state_of
+from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
 
@@ -92,7 +94,6 @@ def fit(
             "model.compile(optimizer, loss) with a private optimizer first."
         )
     optimizer = private_optimizer(model)
-    validate_model(model)
     validate_training_step(model)
     warn_about_adapted_layers(model)
     if validation_split and validation_data is None:
@@ -110,16 +111,24 @@ def fit(
         num_examples=num_examples,
         seed=optimizer.seed,
     )
+    build_model(model, data.element_spec["x"])
+    data = data.completed(model)
+    validate_model(model, data.element_spec["x"])
     _warn_about_delta(optimizer.delta, data.sampling.num_examples)
     steps = max(0, epochs - initial_epoch) * _steps_taken(model, data)
     loss = CompiledLoss(model, float(data.sampling.batch_size))
-    probe(model, loss, data.element_spec, recorded=optimizer.gradient_method in RECORDED)
+    compiled = model.jit_compile and not model.run_eagerly
+    rows = part_rows(data.sampling, state_of(model).microbatch_size) if compiled else None
+    judged = JudgedGraphs(model, loss, optimizer.gradient_method, rows)
+    judged.judge(data.element_spec)
     if optimizer.public_data is not None:
         warn_about_overlap(optimizer.public_data.features, x)
     spec = data.element_spec.get("y")
     callbacks = _as_list(callbacks)
     restore_backup(model, callbacks)
-    run = start_run(model, data.sampling, steps, seeded=data.seeded, target_spec=spec)
+    run = start_run(model, data.sampling, steps, seeded=data.seeded, loss=loss, target_spec=spec)
+    run.judged = judged
+    validation_batch_size = validation_batch_size or batch_size or 32
     callbacks = [_BudgetGuard(_steps_taken(model, data)), *callbacks, _StepGuard()]
     with running(model, run), SPENDING.watched(model.weights):
         return keras.Model.fit(
@@ -128,10 +137,11 @@ def fit(
             epochs=epochs,
             verbose=verbose,
             callbacks=callbacks,
-            validation_data=_validation(model, validation_data, validation_batch_size, batch_size),
+            validation_data=_validation(model, validation_data, validation_batch_size),
             initial_epoch=initial_epoch,
             steps_per_epoch=None if data.ends else data.steps_per_epoch,
             validation_steps=validation_steps,
+            validation_batch_size=validation_batch_size,
             validation_freq=validation_freq,
             shuffle=False,
         )
@@ -195,40 +205,33 @@ def _steps_taken(model: keras.Model, data: TrainingData) -> int:
 
 def _split(x: Nested, y: Nested, sample_weight: Nested, fraction: float) -> tuple[tuple, tuple]:
     """The last `fraction` of the examples for validation, as Keras does."""
-    leaves = [leaf for leaf in keras.tree.flatten((x, y, sample_weight)) if leaf is not None]
-    if any(not hasattr(leaf, "__getitem__") for leaf in leaves):
+    given = {"x": x, "y": y, "sample_weight": sample_weight}
+    arrays = {name: to_rows(part, name) for name, part in given.items() if part is not None}
+    count = count_rows(arrays)
+    at = math.floor(count * (1.0 - fraction))
+    if not 0 < at < count:
         raise ValueError(
-            "Expected arrays for validation_split. Received: "
-            f"{sorted({type(leaf).__name__ for leaf in leaves})}. Use validation_data instead."
+            f"Expected examples to train on and others to validate with. Received: {count} "
+            f"examples and validation_split={fraction}. Pass more data, or validation_data."
         )
-    at = math.floor(len(leaves[0]) * (1.0 - fraction))
 
     def part(slice_: slice) -> tuple:
-        return keras.tree.map_structure(
-            lambda leaf: None if leaf is None else leaf[slice_], (x, y, sample_weight)
-        )
+        split = keras.tree.map_structure(lambda leaf: leaf[slice_], arrays)
+        return tuple(split.get(name) for name in given)
 
     return part(slice(None, at)), part(slice(at, None))
 
 
-def _validation(
-    model: keras.Model,
-    validation_data: Nested,
-    validation_batch_size: int | None,
-    batch_size: int | None,
-) -> Nested:
-    """Batches arrays, and preprocesses for KerasHub tasks; evaluation is Keras' own."""
-    if isinstance(validation_data, (tuple, list)):
-        dataset = tf.data.Dataset.from_tensor_slices(
-            tuple(part for part in validation_data if part is not None)
-        ).batch(validation_batch_size or batch_size or 32)
-    elif isinstance(validation_data, tf.data.Dataset):
-        dataset = validation_data
-    else:
+def _validation(model: keras.Model, validation_data: Nested, batch_size: int) -> Nested:
+    """Preprocesses for KerasHub tasks; evaluation is Keras' own."""
+    if not is_task(model) or validation_data is None:
         return validation_data
-    if not is_task(model):
-        return dataset
-    return dataset.map(model.preprocess_samples, num_parallel_calls=tf.data.AUTOTUNE)
+    if isinstance(validation_data, (tuple, list)):
+        parts = [to_rows(part, "validation_data") for part in validation_data if part is not None]
+        validation_data = tf.data.Dataset.from_tensor_slices(tuple(parts)).batch(batch_size)
+    if not isinstance(validation_data, tf.data.Dataset):
+        return validation_data
+    return validation_data.map(model.preprocess_samples, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _warn_about_delta(delta: float | None, num_examples: int | None) -> None:

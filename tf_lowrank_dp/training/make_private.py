@@ -25,7 +25,7 @@ from tf_lowrank_dp.training.state import (
     things_of,
 )
 from tf_lowrank_dp.training.train_step import make_train_function, train_step
-from tf_lowrank_dp.training.validate_model import validate_model
+from tf_lowrank_dp.training.validate_model import validate_layers, validate_model
 
 
 def compile_private(model: keras.Model, *args: Any, **kwargs: Any) -> None:
@@ -71,7 +71,7 @@ def make_private(
     steps of the run, too many, and never too few.  `fit` and `PrivateTrainer` write it.
 
     Args:
-        model: a built Keras model.
+        model: a Keras model; one that is not built yet `fit` builds from its data, as Keras does.
         microbatch_size: largest number of examples differentiated at once; more are divided into
             equal parts.  Bounds memory and changes no result but rounding.  None for the whole
             batch.
@@ -83,7 +83,7 @@ def make_private(
         The same model.
 
     Raises:
-        UnsupportedModelError: the model mixes examples, is not built, or trains nothing.
+        UnsupportedModelError: the model mixes examples, or trains nothing.
         OSError: the file cannot be opened or written.
         RuntimeError: another process uses the file, or files cannot be locked.
         ValueError: the file is damaged, or no ledger; it is left as it is.
@@ -97,7 +97,9 @@ def make_private(
     """
     if microbatch_size is not None:
         _validate.integer_at_least(1, microbatch_size=microbatch_size)
-    validate_model(model)
+    validate_layers(model)
+    if model.built:
+        validate_model(model)
     look(model)
     warn_about_adapted_layers(model)
     if ledger_path is not None:

@@ -21,9 +21,7 @@ _GIVEN = {
 }
 
 
-def record_release(
-    model: keras.Model, event: dp_accounting.DpEvent, description: str
-) -> None:
+def record_release(model: keras.Model, event: dp_accounting.DpEvent, description: str) -> None:
     """Adds a release by another mechanism to the ledger of a model that depends on it.
 
     For all that was computed from the private data elsewhere and went into the model: means,

@@ -19,7 +19,6 @@ from tf_lowrank_dp._keras.scopes import created_variables, is_refused_variable
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
-from tf_lowrank_dp.gradient_methods.recorded import record
 from tf_lowrank_dp.tracing.random_ops import (
     ConstantSource,
     FixedSource,
@@ -85,7 +84,6 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
             raise
     proven = check_rows(model, forward, element_spec, recorded)
     if recorded:
-        _check_first_axes(model, forward, element_spec)
         both = [tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), *pair) for pair in usable]
         check_gradients(model, forward, both, weights[::-1])
     if not (compared or proven):
@@ -191,33 +189,6 @@ def _creates(model: keras.Model, name: str) -> UnsupportedModelError:
         f"{name} each time it is called, so that it is never trained. "
         "Create layers and weights in __init__ or build, and only use them in call."
     )
-
-
-def _check_first_axes(model: keras.Model, forward: Forward, element_spec: Nested) -> None:
-    """The recorder refuses outputs whose first axis is not that of the examples.
-
-    An axis that happens to be as long as one batch is not as long as another.
-    """
-
-    def recorded(batch: Nested) -> None:
-        tape = tf.GradientTape(watch_accessed_variables=False)
-        with tape, random_numbers_from(FixedSource()):
-            record(model, forward, batch, tape)
-
-    spec = tf.nest.map_structure(
-        lambda spec: tf.TensorSpec([_ROWS, *spec.shape[1:]], spec.dtype), element_spec
-    )
-    try:
-        tf.function(recorded, autograph=False).get_concrete_function(spec)
-    except UnsupportedModelError:
-        raise
-    except ValueError as error:
-        raise UnsupportedModelError(
-            "Expected layers whose outputs have the examples in their first axis. Received: "
-            f"'{model.name}', which cannot be traced with them recorded ({error}). If the model "
-            "joins examples with another axis, use gradient_method='vectorized', or register the "
-            "class of the surrounding layer with tf_lowrank_dp.layers.register_fallback."
-        ) from error
 
 
 def _check_state(model: keras.Model, changed: Sequence[tf.Tensor]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 
@@ -12,13 +13,14 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.sampling import PoissonSampler
 
 _AT_ONCE = 4096
+_TOLERANCE = 1e-5
 
 
 def warn_about_overlap(public: Nested, private: Nested) -> None:
     """Warns if rows of the public features are also rows of the private ones.
 
     Such rows get no privacy: the basis is computed from them without noise.  Only numeric
-    arrays of the same structure and shape are compared, as float32.
+    arrays of the same structure and shape are compared, up to rounding in float32.
 
     Args:
         public: nested arrays `(m, ...)`.
@@ -32,8 +34,7 @@ def warn_about_overlap(public: Nested, private: Nested) -> None:
         return
     if [leaf.shape[1:] for leaf in ours] != [leaf.shape[1:] for leaf in theirs]:
         return
-    known = set(_rows(ours))
-    shared = sum(row in known for row in _rows(theirs))
+    shared = _count_shared(ours, theirs)
     if shared:
         warnings.warn(
             f"Expected public data without private examples. Received: {shared} private examples "
@@ -54,9 +55,30 @@ def _leaves(structure: Nested) -> list[np.ndarray] | None:
     return arrays if len({len(array) for array in arrays}) == 1 else None
 
 
-def _rows(arrays: list[np.ndarray]) -> Iterator[int]:
-    """A hash of each row."""
+def _count_shared(ours: list[np.ndarray], theirs: list[np.ndarray]) -> int:
+    """How many of their rows are among ours, but for rounding: of embeddings it differs by run."""
+    width = sum(math.prod(leaf.shape[1:]) for leaf in ours)
+    direction = np.random.default_rng(0).normal(size=width)
+    public = np.concatenate(list(_parts(ours)))
+    places = public @ direction
+    order = np.argsort(places)
+    places, public = places[order], public[order]
+    shared = 0
+    for rows in _parts(theirs):
+        at, reach = rows @ direction, _TOLERANCE * (np.abs(rows) @ np.abs(direction))
+        first, end = (
+            np.searchsorted(places, at - reach),
+            np.searchsorted(places, at + reach, "right"),
+        )
+        for row in np.flatnonzero(end > first):
+            near = public[first[row] : end[row]]
+            largest = _TOLERANCE * np.max(np.abs(rows[row]), initial=0.0)
+            shared += bool(np.any(np.all(np.abs(near - rows[row]) <= largest, axis=1)))
+    return shared
+
+
+def _parts(arrays: list[np.ndarray]) -> Iterator[np.ndarray]:
+    """Some rows at a time, `(m, features)`."""
     for start in range(0, len(arrays[0]), _AT_ONCE):
         parts = [np.asarray(a[start : start + _AT_ONCE], np.float32) for a in arrays]
-        for rows in zip(*parts, strict=True):
-            yield hash(b"".join(row.tobytes() for row in rows))
+        yield np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ from tf_lowrank_dp._keras.layers import is_functional, layers_of
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import NotPrivateError, UnsupportedModelError
 from tf_lowrank_dp.training.state import find_state, ledger_of
+from tf_lowrank_dp.training.symbolic_call import input_spec, mixing_normalizations
 
 _SAME = (
     *("name", "dtype", "trainable", "axis", "epsilon", "center", "scale"),
@@ -20,7 +22,10 @@ _SAME = (
 
 
 def replace_batch_normalization(model: keras.Model, groups: int = 32) -> keras.Model:
-    """A copy of a model with `GroupNormalization` (Wu & He 2018) for each `BatchNormalization`.
+    """A copy of a model with `GroupNormalization` (Wu & He 2018) for batch normalisation.
+
+    Each `BatchNormalization` that takes averages over a batch when the model trains is replaced.
+    One that is frozen, or called with `training=False` throughout, mixes no examples and is kept.
 
     The number of groups of a layer is the largest divisor of its channels that is at most `groups`
     and leaves four channels or more in a group, where there are as many.
@@ -38,7 +43,8 @@ def replace_batch_normalization(model: keras.Model, groups: int = 32) -> keras.M
 
     Raises:
         UnsupportedModelError: the model, or a layer with a `BatchNormalization` inside, is written
-            as a class with its own code, in which nothing can be replaced from outside.
+            as a class with its own code, in which nothing can be replaced from outside; or a layer
+            normalises a single number, of which no group is left.
         NotPrivateError: the model was made private before, whose ledger a copy would not have.
 
     Example:
@@ -53,13 +59,14 @@ def replace_batch_normalization(model: keras.Model, groups: int = 32) -> keras.M
     _validate.integer_at_least(1, groups=groups)
     _check(model)
     pairs = []
+    mixing = {id(layer) for layer in mixing_normalizations(model, input_spec(model))}
 
     def copy_of(layer: keras.layers.Layer) -> keras.layers.Layer:
-        if isinstance(layer, keras.layers.BatchNormalization):
+        if id(layer) in mixing:
             new = _group_normalization(layer, groups)
         else:
-            _check_inside(layer)
-            new = layer.__class__.from_config(layer.get_config())
+            _check_inside(layer, mixing)
+            new = _same_layer(layer)
         if isinstance(layer, keras.layers.Layer):
             pairs.append((layer, new))
         return new
@@ -93,9 +100,24 @@ def _check(model: keras.Model) -> None:
         )
 
 
-def _check_inside(layer: keras.layers.Layer) -> None:
+def _same_layer(layer: keras.layers.Layer) -> keras.layers.Layer:
+    """A new layer like this one; its functions need not be registered, as nothing is saved."""
+    if type(layer) is keras.layers.Lambda:
+        return keras.layers.Lambda(
+            layer.function,
+            mask=layer.mask,
+            arguments=layer.arguments,
+            name=layer.name,
+            dtype=layer.dtype_policy,
+        )
+    functions = [f for f in vars(layer).values() if inspect.isfunction(f)]
+    with keras.saving.custom_object_scope({f.__name__: f for f in functions}):
+        return layer.__class__.from_config(layer.get_config())
+
+
+def _check_inside(layer: keras.layers.Layer, mixing: set[int]) -> None:
     for inner in layers_of(layer) if isinstance(layer, keras.layers.Layer) else ():
-        if isinstance(inner, keras.layers.BatchNormalization):
+        if id(inner) in mixing:
             raise UnsupportedModelError(
                 "Expected BatchNormalization as a layer of the model itself or of a nested "
                 f"Sequential or functional model. Received: '{inner.name}' inside of "
@@ -106,6 +128,12 @@ def _check_inside(layer: keras.layers.Layer) -> None:
 
 def _group_normalization(layer: keras.layers.Layer, groups: int) -> keras.layers.GroupNormalization:
     config = layer.get_config()
+    if layer.moving_mean.shape[0] == 1 and len(layer.input.shape) == 2:
+        raise UnsupportedModelError(
+            "Expected more than one number of an example to normalise. Received: "
+            f"'{layer.name}', whose input is a single one: normalised by itself it is constant. "
+            "Leave the layer out, or freeze it (layer.trainable = False), which keeps it."
+        )
     channels = layer.moving_mean.shape[0]
     most = min(groups, max(1, channels // 4))
     return keras.layers.GroupNormalization.from_config(
@@ -124,7 +152,7 @@ def _call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Nested:
 
 
 def _copy_weights(layer: keras.layers.Layer, new: keras.layers.Layer) -> None:
-    if isinstance(layer, keras.layers.BatchNormalization):
+    if isinstance(new, keras.layers.GroupNormalization) and type(layer) is not type(new):
         for name in ("gamma", "beta"):
             if getattr(layer, name) is not None:
                 getattr(new, name).assign(getattr(layer, name))

@@ -34,7 +34,8 @@ def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, reco
         not, some operation is not known here, and only the probe tells.
 
     Raises:
-        UnsupportedModelError: an operation joins examples, changes state or leaves TensorFlow.
+        UnsupportedModelError: an operation joins examples, or a recorded layer has none in the
+            first axis of its output.
     """
     size = size_unlike(model.variables, element_spec)
     batch = tf.nest.map_structure(
@@ -59,35 +60,48 @@ def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, reco
             places[:] = [rows for _, rows in kept]
             return [gradient for gradient, _ in kept]
 
+    try:
+        graph = _traced(losses, batch)
+    except UnsupportedModelError:
+        raise
+    except (ValueError, TypeError, tf.errors.OpError):
+        return False  # It cannot be traced with this number of examples.
+    # Where examples are differentiated one at a time, none can be joined with others.
+    proven = _follow(model, graph, batch, size, "its losses" if recorded else None)
     if not recorded:
-        return _follow(model, losses, batch, size, None, places)
-    proven = _follow(model, losses, batch, size, "its losses", places)
+        return proven
+    try:
+        graph = _traced(gradients, batch)
+    except UnsupportedModelError:
+        raise
+    except ValueError as error:
+        raise UnsupportedModelError(
+            "Expected layers whose outputs have the examples in their first axis. Received: "
+            f"'{model.name}', which cannot be traced with them recorded ({error}). If the model "
+            "joins examples with another axis, use gradient_method='vectorized', or register the "
+            "class of the surrounding layer with tf_lowrank_dp.layers.register_fallback."
+        ) from error
     what = "the gradients of its losses"
-    return _follow(model, gradients, batch, size, what, places) and proven
+    return _follow(model, graph, batch, size, what, places) and proven
+
+
+def _traced(function: Callable, batch: Nested) -> tf.Graph:
+    return tf.function(function, autograph=False).get_concrete_function(batch).graph
 
 
 def _follow(
     model: keras.Model,
-    function: Callable,
+    graph: tf.Graph,
     batch: Nested,
     size: int,
     what: str | None,
-    places: Sequence[Rows],
+    places: Sequence[Rows] = (),
 ) -> bool:
-    """Whether the results of a function are of one example each; refuses if one joins several.
+    """Whether the results of a graph are of one example each; refuses `what` joins several.
 
-    Where examples are differentiated one at a time, `what` is None, none can be joined with others.
-    `places` says where the examples have to be in each result, known when it was traced; first if
-    there are none.
+    `places` says where the examples have to be in each result; first if there are none.
     """
-    try:
-        trace = tf.function(function, autograph=False).get_concrete_function(batch)
-    except (ValueError, TypeError, tf.errors.OpError):
-        return False  # It cannot be traced with this number of examples.
-    walk = Walk(size)
-    labels = walk.outputs(trace.graph, [Rows(0)] * len(tf.nest.flatten(batch)))
-    if walk.writes:
-        raise _writes(model, walk.writes[0])
+    labels = Walk(size).outputs(graph, [Rows(0)] * len(tf.nest.flatten(batch)))
     for label in labels:
         if isinstance(label, Joined) and what is not None:
             raise _joins(model, label, what)
@@ -103,14 +117,4 @@ def _joins(model: keras.Model, label: Joined, what: str) -> UnsupportedModelErro
         "bound one example's influence. If it gives each example what it would get alone, as "
         "rows do that are put in order and back, use gradient_method='vectorized', which takes "
         "one example at a time."
-    )
-
-
-def _writes(model: keras.Model, operation: str) -> UnsupportedModelError:
-    return UnsupportedModelError(
-        "Expected a forward pass that computes its losses and nothing else. Received: "
-        f"'{model.name}', where {operation} keeps something of the examples in a variable or "
-        "table, or hands them to Python, which can keep them and would not be clipped or noised. "
-        "Remove it from the forward pass: compute with TensorFlow or keras.ops, and keep "
-        "statistics outside of the model."
     )

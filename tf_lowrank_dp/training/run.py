@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import keras
 import tensorflow as tf
@@ -27,6 +28,7 @@ from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.public_gradients import public_gradients
+from tf_lowrank_dp.training.random_batch import with_known_words
 from tf_lowrank_dp.training.running_fit import refuse_nesting
 from tf_lowrank_dp.training.state import Run, ledger_of, look, state_of, things_of
 from tf_lowrank_dp.training.step_limit import StepLimit
@@ -41,7 +43,7 @@ def start_run(
     steps: int,
     *,
     seeded: bool = False,
-    with_loss: bool = True,
+    loss: CompiledLoss | None = None,
     target_spec: Nested = None,
 ) -> Run:
     """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
@@ -54,7 +56,7 @@ def start_run(
         sampling: how the batches are drawn.
         steps: number of steps planned, used if the noise is still to be calibrated.
         seeded: whether the sampler follows a given seed.
-        with_loss: whether the compiled loss is used (`fit`) or the caller's (custom loops).
+        loss: the compiled loss (`fit`), or None where the caller has one (custom loops).
         target_spec: `tf.TensorSpec` of a batch of targets, the form of random public labels.
 
     Returns:
@@ -69,7 +71,7 @@ def start_run(
     state, optimizer = state_of(model), private_optimizer(model)
     ledger = ledger_of(model)
     run = state.run
-    if run is not None and _continues(run, optimizer, model, sampling, seeded, with_loss):
+    if run is not None and _continues(run, optimizer, model, sampling, seeded, loss):
         run.engine.noise.rekey()
         run.engine.masks.rekey()
         _begin(run, model)
@@ -109,8 +111,8 @@ def start_run(
         microbatch_size=state.microbatch_size,
         part_rows=part_rows(sampling, state.microbatch_size),
         steps=counter,
+        fill=functools.partial(with_known_words, model),
     )
-    loss = CompiledLoss(model, float(sampling.batch_size)) if with_loss else None
     run = Run(
         engine,
         optimizer,
@@ -246,7 +248,7 @@ def _continues(
     model: keras.Model,
     sampling: Sampling,
     seeded: bool,
-    with_loss: bool,
+    loss: CompiledLoss | None,
 ) -> bool:
     """Whether nothing has changed since the run began; shuffled data begin a new pass each time."""
     variables = model.trainable_variables
@@ -258,6 +260,6 @@ def _continues(
         and run.settings == _settings(optimizer)
         and len(run.variables) == len(variables)
         and all(a is b for a, b in zip(run.variables, variables, strict=True))
-        and (run.loss is not None) == with_loss
+        and (run.loss is None) == (loss is None)
         and (run.loss is None or run.loss.is_current)
     )

@@ -13,6 +13,7 @@ from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.spending import SPENDING, Record, merged
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
+from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.step_limit import StepLimit
 
 _ATTRIBUTE = "_privacy_state"
@@ -31,6 +32,7 @@ class Run:
         entry: the run's line in the ledger, without its steps.
         record: the same with its steps, as variables keep it.
         loss: per-example losses of the model, or None in a custom loop.
+        judged: the graphs of `fit` that were looked at; None in a custom loop.
         limit: the steps that the optimizer's target allows; None without one.
         others: other records that the model depends on.
         version: of `SPENDING`, when `others` were found.
@@ -46,6 +48,7 @@ class Run:
     record: Record
     loss: CompiledLoss | None
     limit: StepLimit | None
+    judged: JudgedGraphs | None = None
     others: frozenset[Record] = frozenset()
     version: int = -1
     noted_steps: int = 0

@@ -33,12 +33,13 @@ def train_step(model: keras.Model, batch: dict) -> dict:
     presence = unpack_batch(batch)[-1]
     rest = {key: value for key, value in batch.items() if key != PRESENCE}
     jit_compile = bool(model.jit_compile) and not model.run_eagerly
-    assert run.loss is not None
+    assert run.loss is not None and run.judged is not None
     gradients = run.engine.private_gradients(
         run.loss,
         rest,
         presence,
         on_outputs=lambda *part: update_metrics(model, *part),
+        watched=run.judged.watched,
         jit_compile=jit_compile,
     )
     compiled = tf.function(apply_gradients, jit_compile=True, autograph=False)

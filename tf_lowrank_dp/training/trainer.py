@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
-from tf_lowrank_dp.gradient_methods.methods import RECORDED
 from tf_lowrank_dp.sampling import PoissonSampler
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.distribution import refuse_distribution
-from tf_lowrank_dp.training.probe import probe
+from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.run import check_budget, start_run
 from tf_lowrank_dp.training.state import look, state_of
@@ -27,10 +27,12 @@ class PrivateTrainer:
 
     Every call of `gradients` is one release: it is counted in the model's ledger, in graphs as
     well, and checked against the budget before it is made (in a `tf.function` call `check_budget`
-    yourself before each step: tracing sees only the first).
+    yourself before each step: tracing sees only the first, and the graph fails with TensorFlow's
+    own error where the budget that it was traced with ends).
 
-    It is accounted as a release of a draw of its own: give each call a new batch of the sampler.
-    Two releases of one batch tell more than two of independent draws, which nothing here notices.
+    It is accounted as a release of a draw of its own, so each batch of the sampler has one call:
+    another one with the same arrays is refused (copies, and steps of a `tf.function`, are not
+    noticed).  Shuffled data (`Sampling.shuffle`) are read through `one_pass`.
 
     A model has one run at a time.  Another trainer, or `fit`, with other data or settings ends
     that of this trainer, which then refuses to go on.  While `fit` runs, there is no other.
@@ -76,11 +78,11 @@ class PrivateTrainer:
         if public is not None:
             warn_about_overlap(public.features, sampler)
         self._model = model
-        self._probed: Callable | None = None
-        self._graph: tuple[Callable, Callable] | None = None
-        self._run = start_run(
-            model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False), with_loss=False
-        )
+        self._judge: tuple[Callable, JudgedGraphs] | None = None
+        self._pass: object | None = None
+        self._used: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._graph: tuple[Callable, tf.types.experimental.PolymorphicFunction] | None = None
+        self._run = start_run(model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False))
 
     @tf.autograph.experimental.do_not_convert
     def gradients(self, forward: Callable, batch: dict) -> list[tf.Tensor]:
@@ -96,29 +98,41 @@ class PrivateTrainer:
         Raises:
             PrivacyBudgetExceededError: the release would overspend.
             UnsupportedModelError: `forward` mixes examples, see `fit`, or training is distributed.
-            RuntimeError: the model was trained by another trainer or by `fit` since.
+            RuntimeError: the model was trained by another trainer or by `fit` since; the batch had
+                its release; shuffled data are not read through `one_pass`.
         """
         refuse_distribution(data=batch)
         self._check_present()
+        self._check_pass()
         if tf.executing_eagerly():
             self.check_budget()  # `apply` looks at the values, which a release does not change
+            self._check_unused(batch["presence"])
+        draw = batch["presence"]
+        refuse_composites(batch)
         batch = tf.nest.map_structure(tf.convert_to_tensor, dict(batch))
         presence = batch.pop("presence")
-        self._probe(forward, batch)
+        watched = self._judged(forward, batch).watched
         if not tf.executing_eagerly():
-            return self._run.engine.private_gradients(forward, batch, presence)
-        gradients = self._traced(forward)(batch, presence)
+            with tf.control_dependencies(self._budget_in_graph()):
+                return self._run.engine.private_gradients(
+                    _with_outputs(forward), batch, presence, watched=watched
+                )
+        self._used[id(draw)] = draw
+        specs = tf.nest.map_structure(_spec_of, (batch, presence))
+        gradients = self._traced(forward, watched).get_concrete_function(*specs)(batch, presence)
         SPENDING.released(self._model.weights)
         return gradients
 
-    def _traced(self, forward: Callable) -> Callable:
+    def _traced(
+        self, forward: Callable, watched: Callable
+    ) -> tf.types.experimental.PolymorphicFunction:
         """The release as a graph, traced anew for another `forward`."""
         if self._graph is None or not _is_same(self._graph[0], forward):
-            engine = self._run.engine
+            engine, checked = self._run.engine, _with_outputs(forward)
 
             @tf.function(autograph=False, reduce_retracing=True)
             def release(batch: Nested, presence: tf.Tensor) -> list[tf.Tensor]:
-                return engine.private_gradients(forward, batch, presence)
+                return engine.private_gradients(checked, batch, presence, watched=watched)
 
             self._graph = forward, release
         return self._graph[1]
@@ -141,15 +155,78 @@ class PrivateTrainer:
         self._check_present()
         check_budget(self._model, steps)
 
-    def _probe(self, forward: Callable, batch: dict) -> None:
+    def one_pass(self, batches: Iterable[dict]) -> Iterator[dict]:
+        """Yields the batches of one pass over shuffled data.
+
+        A pass counts as a whole with its first release, wherever it is left.
+
+        Args:
+            batches: logical batches, each example in at most one of them.
+
+        Raises:
+            ValueError: the batches are not shuffled, or there are more than those of a pass.
+        """
+        length = self._run.sampling.steps_per_pass
+        if length is None:
+            raise ValueError(
+                "Expected a trainer for shuffled data, Sampling.shuffle(...). Received: "
+                f"{self._run.sampling.kind} sampling, which has no passes. Take batches from the "
+                "sampler."
+            )
+        self._check_present()
+        counter = self._run.engine.steps
+        counter.assign_add(-counter % length)  # what was left out of the pass before
+        begun = self._pass = object()
+        try:
+            for number, batch in enumerate(batches):
+                if number == length:
+                    raise ValueError(
+                        f"Expected at most {length} batches, those of a pass. Received: more. Pass "
+                        "one pass over the data, or state steps_per_pass in Sampling.shuffle."
+                    )
+                yield batch
+        finally:
+            if self._pass is begun:
+                self._pass = None
+
+    def _check_pass(self) -> None:
+        if self._run.sampling.kind == "shuffle" and self._pass is None:
+            raise RuntimeError(
+                "Expected batches of trainer.one_pass(batches): a pass over shuffled data counts "
+                "as it is begun. Received: one outside of a pass. Write `for batch in "
+                "trainer.one_pass(batches)`."
+            )
+
+    def _check_unused(self, presence: Any) -> None:
+        """Refuses another release of a draw, which is known by its presence."""
+        if self._used.get(id(presence)) is presence:
+            raise RuntimeError(
+                "Expected a batch of its own for each call: a release is accounted as that of an "
+                "independent draw. Received: a batch that had its release. Take the next batch of "
+                "the sampler; for larger models pass make_private(model, microbatch_size=...)."
+            )
+
+    def _budget_in_graph(self) -> list[tf.Operation]:
+        """What fails in a graph when the steps that the budget allows are taken."""
+        run = self._run
+        if run.limit is None or not run.limit.is_final:
+            return []  # `check_budget` finds how many more there are.
+        message = (
+            f"Expected at most {run.limit.allowed} steps, which the budget allows this run. "
+            "Received: another one. Stop here, or compile with a larger epsilon."
+        )
+        allowed = tf.constant(run.limit.allowed, tf.int64)
+        return [tf.debugging.assert_less(run.engine.steps, allowed, message)]
+
+    def _judged(self, forward: Callable, batch: Nested) -> JudgedGraphs:
         """Tries each `forward` on random data before its first release, as `fit` does."""
-        if self._probed is not None and _is_same(self._probed, forward):
-            return
-        spec = tf.nest.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), batch)
-        recorded = private_optimizer(self._model).gradient_method in RECORDED
-        with ThreadPoolExecutor(1) as eager:  # where no graph is traced and no tape is paused
-            eager.submit(probe, self._model, forward, spec, recorded).result()
-        self._probed = forward
+        if self._judge is None or not _is_same(self._judge[0], forward):
+            judge = JudgedGraphs(
+                self._model, _with_outputs(forward), self._run.engine.gradient_method
+            )
+            judge.judge_apart(tf.nest.map_structure(_spec_of, batch))
+            self._judge = forward, judge
+        return self._judge[1]
 
     def _check_present(self) -> None:
         run = self._run
@@ -164,6 +241,34 @@ class PrivateTrainer:
                 f"'{self._model.name}' compiled anew, whose noise and target the trainer would not "
                 "follow. Make a new PrivateTrainer."
             )
+        variables = self._model.trainable_variables
+        if [id(v) for v in variables] != [id(v) for v in run.variables]:
+            raise RuntimeError(
+                "Expected the trainable variables that the trainer was made with. Received: "
+                f"'{self._model.name}' with others, as a layer was frozen or unfrozen since. Make "
+                "a new PrivateTrainer."
+            )
+
+
+def _with_outputs(forward: Callable) -> Callable:
+    """The function, with a sentence where it does not return what it should."""
+
+    def checked(batch: Nested) -> tuple[tf.Tensor, Nested]:
+        found = forward(batch)
+        if not (isinstance(found, tuple) and len(found) == 2) or found[1] is None:
+            raise TypeError(
+                "Expected forward to return losses (b,) and a structure of other tensors. "
+                f"Received: {type(found).__name__} {found}. Return `losses, ()` if there is "
+                "nothing else."
+            )
+        return found
+
+    return checked
+
+
+def _spec_of(tensor: tf.Tensor) -> tf.TensorSpec:
+    """Of tensors like this one with any number of rows."""
+    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 
 def _is_same(function: Callable, other: Callable) -> bool:

@@ -5,16 +5,26 @@ from __future__ import annotations
 import keras
 
 from tf_lowrank_dp._keras.layers import layers_of
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
-from tf_lowrank_dp.training.data import is_task
 from tf_lowrank_dp.training.distribution import refuse_distribution
+from tf_lowrank_dp.training.symbolic_call import input_spec, mixing_normalizations
 
-_TABLES = (keras.layers.StringLookup, keras.layers.IntegerLookup)
-"""Layers without weights; those inside of a `TextVectorization` are never marked as built."""
+_LOOP = "Train it in a custom loop with tfdp.PrivateTrainer."
+_REPLACED = {
+    "train_step": (
+        "so its loss has no known value per example",
+        "Override compute_loss instead, which fit calls with the model's outputs, or train it in "
+        "a custom loop with tfdp.PrivateTrainer.",
+    ),
+    "compute_metrics": ("which a private step would not call", _LOOP),
+    "fit": ("which a private fit would not call", _LOOP),
+}
+"""Methods that `fit` replaces, or does without, what becomes of other ones, and what to do."""
 
 
-def validate_model(model: keras.Model) -> None:
-    """Checks a model before it is made private, and again before each `fit`.
+def validate_layers(model: keras.Model) -> None:
+    """Checks what is there of a model when it is made private: it may not be built yet.
 
     Raises:
         UnsupportedModelError: names the layer, or what is distributed, and the remedy.
@@ -25,51 +35,52 @@ def validate_model(model: keras.Model) -> None:
             "keras.Sequential or functional model."
         )
     refuse_distribution(model)
-    outside = {id(layer) for layer in _preprocessing_layers(model)}
-    unbuilt = [
-        layer.name
-        for layer in layers_of(model)
-        if not layer.built and id(layer) not in outside and not isinstance(layer, _TABLES)
-    ]
-    if unbuilt:
-        raise UnsupportedModelError(
-            f"Expected a built model. Received: '{model.name}' with unbuilt layers {unbuilt}. Call "
-            "the model once on a batch of data, or model.build(input_shape), first."
-        )
-    if not model.trainable_variables:
-        raise UnsupportedModelError(
-            f"Expected something to train. Received: '{model.name}' without trainable variables. "
-            "Set trainable = True on the layers to train."
-        )
     for layer in layers_of(model):
         _validate_layer(layer)
+
+
+def validate_model(model: keras.Model, x_spec: Nested = None) -> None:
+    """Checks a model that has its variables: before each `fit`, and before if it is built.
+
+    Args:
+        model: what was given as one.
+        x_spec: nested `tf.TensorSpec` of a batch of inputs, by default of the model's own.
+
+    Raises:
+        UnsupportedModelError: names the layer, or what is distributed, and the remedy.
+    """
+    validate_layers(model)
+    if not model.trainable_variables:
+        remedy = "Set trainable = True on the layers to train."
+        if not model.built:
+            remedy = "It is not built: call it once on a batch of data, model(x), first."
+        raise UnsupportedModelError(
+            f"Expected something to train. Received: '{model.name}' without trainable variables. "
+            f"{remedy}"
+        )
+    x_spec = input_spec(model) if x_spec is None else x_spec
+    if x_spec is not None:
+        _validate_normalizations(model, x_spec)
 
 
 def validate_training_step(model: keras.Model) -> None:
     """Checks that `fit` trains what Keras would: custom loops need no such thing.
 
     Raises:
-        UnsupportedModelError: the model overrides `train_step`.
+        UnsupportedModelError: names the method that the model overrides.
     """
-    if type(model).train_step is not keras.Model.train_step:
-        raise UnsupportedModelError(
-            f"Expected Keras' own train_step. Received: {type(model).__name__} overrides it, so "
-            "its loss has no known value per example. Override compute_loss instead, which fit "
-            "calls with the model's outputs, or train it in a custom loop with "
-            "tfdp.PrivateTrainer."
-        )
+    for method, (why, remedy) in _REPLACED.items():
+        own = getattr(type(model), method)
+        is_tasks = method == "fit" and own.__module__.startswith("keras_hub.")
+        if own is not getattr(keras.Model, method) and not is_tasks:
+            raise UnsupportedModelError(
+                f"Expected Keras' own {method}. Received: {type(model).__name__} overrides it, "
+                f"{why}. {remedy}"
+            )
 
 
-def _preprocessing_layers(model: keras.Model) -> list[keras.layers.Layer]:
-    """The layers that a KerasHub task applies to its data before the model sees them."""
-    preprocessor = getattr(model, "preprocessor", None)
-    if is_task(model) and isinstance(preprocessor, keras.layers.Layer):
-        return layers_of(preprocessor)
-    return []
-
-
-def _validate_layer(layer: keras.layers.Layer) -> None:
-    if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
+def _validate_normalizations(model: keras.Model, x_spec: Nested) -> None:
+    for layer in mixing_normalizations(model, x_spec):
         raise UnsupportedModelError(
             f"Expected layers that treat each example by itself. Received: '{layer.name}', a "
             "trainable BatchNormalization, which mixes the examples of a batch and stores their "
@@ -77,6 +88,9 @@ def _validate_layer(layer: keras.layers.Layer) -> None:
             "averages) or use keras.layers.GroupNormalization instead: "
             "tfdp.replace_batch_normalization(model) gives a copy that does."
         )
+
+
+def _validate_layer(layer: keras.layers.Layer) -> None:
     if isinstance(layer, keras.layers.SpectralNormalization):
         raise UnsupportedModelError(
             f"Expected layers whose weights only the optimizer changes. Received: '{layer.name}', "

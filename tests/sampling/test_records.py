@@ -1,0 +1,198 @@
+"""Records by index and their map: one row of one record, nothing kept, failures absent."""
+
+import copy
+import pickle
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+from tf_lowrank_dp.sampling import PoissonSampler, Records
+
+N = 40
+X, Y = np.arange(N * 3, dtype="float32").reshape(N, 3), np.arange(N)
+
+
+def scaled(x, y):
+    return 2.0 * tf.cast(x, tf.float32) + 1.0, y
+
+
+class ByIndex:
+    def __init__(self, broken=()):
+        self.broken = broken
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        if index in self.broken:
+            raise OSError("cannot be read")
+        return {"x": X[index], "y": int(Y[index])}
+
+
+SOURCES = {
+    "arrays": lambda: Records((X, Y), map=scaled),
+    "range": lambda: Records(range(N), map=lambda i: scaled(tf.gather(X, i), i)),
+    "numbers": lambda: Records([str(i) for i in Y], map=lambda i: by_name(i)),
+    "by index": lambda: Records(ByIndex(), map=lambda r: scaled(r["x"], r["y"])),
+    "in parallel": lambda: Records((X, Y), map=scaled, num_parallel_calls=3),
+}
+
+
+def by_name(name):
+    index = tf.strings.to_number(name, tf.int64)
+    return scaled(tf.gather(X, index), index)
+
+
+def present(batch):
+    return batch["y"][batch["presence"] == 1.0]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_rows_are_the_mapped_records_of_the_draw_and_padding_is_absent(source):
+    """The draws are those of the arrays with the same seed, which know no map."""
+    sampler = PoissonSampler(SOURCES[source](), batch_size=9, steps=6, seed=3)
+    plain = PoissonSampler(X, Y, batch_size=9, steps=6, seed=3)
+    for found, drawn in zip(sampler, plain, strict=True):
+        np.testing.assert_array_equal(found["presence"], drawn["presence"])
+        np.testing.assert_array_equal(present(found), present(drawn))
+        expected = np.where(drawn["presence"][:, None] == 1.0, 2.0 * drawn["x"] + 1.0, 0.0)
+        np.testing.assert_allclose(found["x"], expected)
+    assert sampler.sampling == plain.sampling
+
+
+def test_draws_of_any_size_and_empty_ones_keep_all_their_records():
+    sampler = PoissonSampler(Records((X, Y), map=scaled), batch_size=1, steps=200)
+    sizes = np.array([int(batch["presence"].sum()) for batch in sampler])
+    assert (sizes == 0).any() and sizes.max() > 2
+    expected = stats.binom(N, 1 / N)
+    assert abs((sizes == 0).mean() - expected.pmf(0)) < 0.15
+
+
+@pytest.mark.parametrize("broken", [(0,), (3, 17), (38, 39)])
+def test_a_record_that_cannot_be_read_is_absent_and_no_other(broken):
+    records = Records(ByIndex(broken), map=lambda r: scaled(r["x"], r["y"]))
+    for batch in PoissonSampler(records, batch_size=N, steps=2, pad_to_multiple=8):
+        assert len(batch["x"]) == N
+        assert present(batch).tolist() == [i for i in range(N) if i not in broken]
+
+
+def test_a_record_whose_map_fails_or_has_another_shape_is_absent():
+    def odd(x, y):
+        tf.debugging.assert_none_equal(y, tf.constant(7, tf.int64))
+        return tf.zeros([tf.where(y == 9, 2, 5)]), y
+
+    batch = next(iter(PoissonSampler(Records((X, Y), map=odd), batch_size=N)))
+    assert present(batch).tolist() == [i for i in range(N) if i not in (7, 9)]
+
+
+def test_an_error_in_all_records_that_are_tried_is_raised():
+    with pytest.raises(ValueError, match="(?s)Expected records that can be read.*cannot be read"):
+        records = Records(ByIndex(range(1, N)), map=lambda r: tf.ensure_shape(r["x"], [4]))
+        PoissonSampler(records, batch_size=4)
+
+
+GENERATOR = keras.random.SeedGenerator(5)
+DRAWS = {
+    "stateless, fixed seed": lambda: tf.random.stateless_uniform([2], seed=(1, 2)),
+    "seeded": lambda: tf.random.uniform([2], seed=7),
+    "keras, fixed seed": lambda: keras.random.uniform([2], seed=3),
+    "keras generator": lambda: keras.random.uniform([2], seed=GENERATOR),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_random_numbers_are_new_for_each_record_and_draw_whatever_the_seed(draw):
+    records = Records((X, Y), map=lambda x, y: (DRAWS[draw](), y))
+    sampler = PoissonSampler(records, batch_size=N, steps=3)
+    copies = [sampler, copy.deepcopy(sampler)]
+    numbers = [batch["x"][:N] for each in copies for batch in each]
+    assert len(np.unique(np.concatenate(numbers))) == 6 * N * 2
+
+
+def test_a_seed_of_the_sampler_makes_a_map_in_turn_reproducible():
+    def batches():
+        records = Records((X, Y), lambda x, y: (tf.random.uniform([2]), y), num_parallel_calls=1)
+        return [b["x"] for b in PoissonSampler(records, batch_size=5, steps=3, seed=1)]
+
+    for a, b in zip(batches(), batches(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+COUNTER = tf.Variable(0.0)
+
+
+def counts(x, y):
+    COUNTER.assign_add(1.0)
+    return x + COUNTER, y
+
+
+def in_python(x, y):
+    return tf.numpy_function(lambda a: a, [x], tf.float32), y
+
+
+@pytest.mark.parametrize("source", [(X, Y), ByIndex()])
+@pytest.mark.parametrize("function", [counts, in_python])
+def test_a_map_that_could_keep_something_of_a_record_is_refused(source, function):
+    map_ = function if isinstance(source, tuple) else lambda r: function(r["x"], r["y"])
+    with pytest.raises(ValueError, match="(?s)Expected a map that treats.*Received.*__getitem__"):
+        PoissonSampler(Records(source, map=map_), batch_size=4)
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return X[:10], Y[:10]
+
+
+class Loader(ByIndex):
+    batch_size = 8
+
+
+class RepeatMapDataset(ByIndex):
+    """Named as Grain's."""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [Batches(), Loader(), RepeatMapDataset(), tf.data.Dataset.range(3), (i for i in X), [], len],
+    ids=lambda source: type(source).__name__,
+)
+def test_sources_of_batches_or_repeats_or_without_index_are_refused(source):
+    with pytest.raises(ValueError, match="(?s)Expected a source of single records.*Received.*Pass"):
+        Records(source)
+
+
+def test_a_pickled_sampler_draws_from_the_same_records():
+    sampler = pickle.loads(pickle.dumps(PoissonSampler(Records((X, Y), scaled), batch_size=N)))
+    assert present(next(iter(sampler))).tolist() == Y.tolist()
+
+
+@pytest.mark.parametrize("given", [{"y": Y}, {"sample_weight": Y}])
+def test_targets_beside_records_are_refused(given):
+    with pytest.raises(ValueError, match="(?s)Expected targets.*Received.*map"):
+        PoissonSampler(Records((X, Y)), batch_size=4, **given)
+
+
+def test_shapes_that_differ_are_refused():
+    ragged = Records(range(N), map=lambda i: tf.range(i))
+    with pytest.raises(ValueError, match="(?s)Expected records of one shape.*Received.*pad"):
+        PoissonSampler(ragged, batch_size=4)
+
+
+def test_class_weight_is_that_of_the_records_labels():
+    records = Records((X, Y % 3), map=scaled)
+    sampler = PoissonSampler(records, batch_size=N, class_weight={1: 5.0, 2: 0.5})
+    batch = next(iter(sampler))
+    np.testing.assert_allclose(batch["sample_weight"][:N], np.array([1.0, 5.0, 0.5])[Y % 3])
+
+
+def test_a_range_of_ten_million_takes_no_memory():
+    records = Records(range(10, 10**7 + 10), map=lambda i: tf.cast(i, tf.float32))
+    batch = next(iter(PoissonSampler(records, batch_size=16)))
+    assert 10 <= batch["x"][batch["presence"] == 1.0].min()
+    assert records.num_records == 10**7

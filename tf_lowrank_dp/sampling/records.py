@@ -1,0 +1,159 @@
+"""Records with random access, and a map of each: what is sampled without being held in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from types import GeneratorType
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_lowrank_dp.sampling import rows
+
+_TRIED = 8
+_REMEDY = (
+    "Pass what gives one record for each index, once: arrays, `tfds.data_source`, a list of files, "
+    "`range(n)`, or an object with `__len__` and `__getitem__`; batching, shuffling and repeating "
+    "are done by the sampler."
+)
+
+
+class Records:
+    """Single records by index, and what is done with each of them after it was sampled.
+
+    Given as `x` to `fit` or `PoissonSampler`.  Only records that are drawn are read, so the data
+    may be on disk, and be augmented anew in each draw.
+
+    Formal guarantees, if `source[i]` is one record that depends on nothing else:
+        * A row of a batch depends on one record, and each record is in at most one row: `map` gets
+          one record, is traced once, and is refused if it keeps state or calls Python.
+        * Random numbers in `map` come from a secret stream, whatever seeds it is given.
+        * A record that cannot be read or mapped, or that has another shape than others, is absent
+          from its draw, as if it had not been drawn.
+
+    Args:
+        source: arrays (memory-mapped ones as well) whose first axis is the record, in tuples or
+            dicts; a list of file names; a `range`; or an object with `__len__` and `__getitem__`,
+            which may be called by several threads, such as `tfds.data_source` or a Grain source.
+        map: takes a record as `tf.data.Dataset.map` does (an argument for each part of a tuple)
+            and returns `x`, `(x, y)` or `(x, y, sample_weight)`, written in TensorFlow or
+            `keras.ops`.  The shapes must be the same for all records, and are public.  None for
+            records that are so already.
+        num_parallel_calls: how many draws are read and mapped at once, by default four or, if there
+            are more, as many as CPUs.  With 1, and a `seed` of the sampler, `map` is reproducible.
+
+    Raises:
+        ValueError: the source holds batches, repeats its records, or has no random access.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from tf_lowrank_dp.sampling import PoissonSampler
+    >>> images, labels = np.zeros((9, 8, 8), "uint8"), np.zeros(9, "int32")
+    >>> records = Records((images, labels), map=lambda x, y: (tf.cast(x, "float32") / 255.0, y))
+    >>> sampler = PoissonSampler(records, batch_size=3, steps=1)
+    >>> [batch["x"].dtype.name for batch in sampler]
+    ['float32']
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        map: Callable | None = None,
+        num_parallel_calls: int | None = None,
+    ):
+        _refuse_batches(source)
+        self.source = source
+        self.map = map
+        if num_parallel_calls in (None, tf.data.AUTOTUNE):
+            num_parallel_calls = max(4, os.cpu_count() or 1)
+        self.num_parallel_calls = num_parallel_calls
+        self.is_read = rows.has_random_access(source) and not isinstance(source, range)
+        """Whether a record is read by `source[index]`, in Python."""
+        if rows.has_random_access(source):
+            self.rows = IndexRows(source if isinstance(source, range) else range(len(source)))
+        else:
+            self.rows = rows.to_rows(source, "source")
+        self.num_records = rows.count_rows({"source": self.rows})
+
+    def read(self, row: Any) -> Any:
+        """The record, nested tensors, of a row, nested tensors, in a graph."""
+        if not self.is_read:
+            return row
+        first = self._readable()
+        leaves = keras.tree.flatten(first)
+
+        def fetch(index: np.int64) -> list[np.ndarray]:
+            record = keras.tree.map_structure(_leaf, self.source[int(index)])
+            keras.tree.assert_same_structure(first, record)
+            return keras.tree.flatten(record)
+
+        found = tf.numpy_function(fetch, [row], [rows.tensor_dtype(leaf.dtype) for leaf in leaves])
+        for tensor, leaf in zip(found, leaves, strict=True):
+            tensor.set_shape([None] * leaf.ndim)
+        return keras.tree.pack_sequence_as(first, found)
+
+    def row(self, index: int) -> Any:
+        """The row of an index, nested arrays without the axis of the records."""
+        at = np.array([index])
+        return tf.nest.map_structure(lambda data: rows.take_rows(data, at)[0], self.rows)
+
+    def _readable(self) -> Any:
+        """A record that can be read, nested arrays: its structure is that of all."""
+        for index in self.tried:
+            try:
+                return keras.tree.map_structure(_leaf, self.source[index])
+            except Exception as error:  # whatever a source raises
+                failure = error
+        raise ValueError(
+            f"Expected records that can be read. Received: {self!r}, of which those that were "
+            f"tried fail: {failure}. Correct the source."
+        ) from failure
+
+    @property
+    def tried(self) -> list[int]:
+        """A few indices, whose records tell structure and shape."""
+        return sorted(set(np.linspace(0, self.num_records - 1, _TRIED, dtype=int).tolist()))
+
+    def __repr__(self) -> str:
+        return f"Records({type(self.source).__name__}, num_records={self.num_records})"
+
+
+class IndexRows:
+    """The numbers of a range as an array of rows that takes no memory."""
+
+    dtype = np.dtype(np.int64)
+
+    def __init__(self, numbers: range):
+        self._numbers = numbers
+        self.shape = (len(numbers),)
+
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
+        return self._numbers.start + self._numbers.step * np.asarray(indices, np.int64)
+
+
+def _leaf(value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    return array.astype(rows.batch_dtype(array.dtype), copy=False)
+
+
+def _refuse_batches(source: Any) -> None:
+    kinds = (tf.data.Dataset, keras.utils.PyDataset, GeneratorType)
+    names = {base.__name__ for base in type(source).__mro__}
+    what = None
+    if isinstance(source, kinds) or (callable(source) and not rows.has_random_access(source)):
+        what = "which gives batches or has no random access"
+    elif getattr(source, "batch_size", None) is not None or "BatchMapDataset" in names:
+        what = "which gives batches: a draw of batches is no draw of records"
+    elif "RepeatMapDataset" in names:
+        what = "which gives the same record at several indices"
+    elif hasattr(source, "__len__") and not isinstance(source, Mapping) and len(source) == 0:
+        what = "which is empty"
+    if what:
+        raise ValueError(
+            f"Expected a source of single records. Received: {type(source).__name__}, {what}. "
+            f"{_REMEDY}"
+        )

@@ -1,0 +1,141 @@
+"""What is trained is what was looked at: each trace of a step is compared with those judged.
+
+Python code runs again whenever a step is traced again: in eager mode at each step, for data of
+another shape, after `make_train_function(force=True)`.  Attributes that have changed since the
+probe make another graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp._types import Nested
+from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.gradient_methods.backward import Forward
+from tf_lowrank_dp.gradient_methods.methods import METHODS, RECORDED
+from tf_lowrank_dp.tracing.random_ops import random_numbers_from
+from tf_lowrank_dp.tracing.secret_stream import SecretStream
+from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
+from tf_lowrank_dp.training.probe import probe
+
+
+class JudgedGraphs:
+    """The forward and backward passes of a model that were proven or probed.
+
+    Args:
+        model: a built model.
+        forward: takes a batch and returns losses `(b,)` and more.
+        gradient_method: a key of `METHODS`.
+        compiled_rows: where XLA compiles, the number of rows of each part of a batch.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        forward: Forward,
+        gradient_method: str,
+        compiled_rows: int | None = None,
+    ):
+        self._model, self._forward = model, forward
+        self._method, self._compiled_rows = gradient_method, compiled_rows
+        self._masks = SecretStream()
+        self._digests: set[bytes] = set()
+
+    def judge(self, element_spec: Nested) -> None:
+        """Looks at the model as its Python code is now.
+
+        Args:
+            element_spec: nested `tf.TensorSpec` of a batch.
+
+        Raises:
+            UnsupportedModelError: see `probe`; or the graph writes.
+        """
+        refuse_composites(element_spec)
+        probe(self._model, self._forward, element_spec, recorded=self._method in RECORDED)
+
+        def step(batch: Nested) -> None:
+            with random_numbers_from(self._masks):
+                with _part_of_this_graph() as parts:
+                    METHODS[self._method](self._model, self._forward, batch)
+            self._accept(parts[0])
+
+        rows = self._compiled_rows
+        traced = tf.function(step, autograph=False, jit_compile=rows is not None)
+        specs = tf.nest.map_structure(
+            lambda spec: tf.TensorSpec([spec.shape[0] or rows, *spec.shape[1:]], spec.dtype),
+            element_spec,
+        )
+        try:
+            traced.get_concrete_function(specs)
+        except UnsupportedModelError:
+            raise
+        except ValueError as error:
+            raise UnsupportedModelError(
+                "Expected a model whose per-example gradients can be taken with "
+                f"gradient_method='{self._method}'. Received: '{self._model.name}', which cannot "
+                f"be traced with it ({error}). Remove what it cannot take, such as assignments and "
+                "operations of your own, or use another gradient_method."
+            ) from error
+
+    def judge_apart(self, element_spec: Nested) -> None:
+        """As `judge`, while a graph is traced or a tape is watching."""
+        with ThreadPoolExecutor(1) as eager:
+            eager.submit(self.judge, element_spec).result()
+
+    @contextlib.contextmanager
+    def watched(self, batch: Nested) -> Iterator[None]:
+        """Context in which a step is traced that shall be trained: it is judged if it is new.
+
+        Raises:
+            UnsupportedModelError: see `judge`.
+        """
+        with _part_of_this_graph() as parts:
+            yield
+        if parts[0].digest in self._digests:
+            return
+        self.judge_apart(
+            tf.nest.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), batch)
+        )
+        self._accept(parts[0])
+
+    def _accept(self, part: TracedPart) -> None:
+        if part.writes:
+            raise UnsupportedModelError(
+                "Expected a forward and backward pass that computes losses and gradients and "
+                f"nothing else. Received: '{self._model.name}', where {part.writes[0]} keeps "
+                "something of the examples in a variable or table, or hands them to Python, which "
+                "can keep them and would not be clipped or noised. Remove it: compute with "
+                "TensorFlow or keras.ops, and keep statistics outside of the model."
+            )
+        self._digests.add(part.digest)
+
+
+def refuse_composites(batch: Nested) -> None:
+    """Refuses ragged and sparse tensors, whose rows are not the examples.
+
+    Args:
+        batch: nested tensors or their specs.
+    """
+    ragged = (tf.RaggedTensor, tf.SparseTensor, tf.RaggedTensorSpec, tf.SparseTensorSpec)
+    received = {type(leaf).__name__ for leaf in tf.nest.flatten(batch) if isinstance(leaf, ragged)}
+    if received:
+        raise UnsupportedModelError(
+            "Expected dense tensors, whose first axis is the example. Received: "
+            f"{sorted(received)} in a batch. Pad them to one length before they are batched "
+            "(tensor.to_tensor(shape=[None, length]), tf.sparse.to_dense)."
+        )
+
+
+@contextlib.contextmanager
+def _part_of_this_graph() -> Iterator[list[TracedPart]]:
+    """Gives a list that holds, after the context, what was traced in it."""
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
+    parts: list[TracedPart] = []
+    yield parts
+    parts.append(traced_part(graph, before))
