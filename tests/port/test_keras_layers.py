@@ -156,5 +156,5 @@ def test_symbolic_inputs_have_the_structure_that_the_model_takes():
     sequential = keras.Sequential([keras.layers.Dense(2)])
     assert symbolic_inputs(sequential) is None
     sequential(np.zeros((1, 4), "float32"))
-    assert symbolic_inputs(sequential).shape == (None, 4)
+    assert symbolic_inputs(sequential).shape[1:] == (4,)
     assert symbolic_inputs(keras.Model()) is None

@@ -19,7 +19,7 @@ PRIVATE = re.compile(r"_[A-Za-z]\w*")
 # Names of variables and globals of Keras, and a text of its errors.
 TEXTS = re.compile(r"seed_generator_state|uninitialized_variables|stateless scope")
 # Public in spite of the underscore: what named tuples have.
-DOCUMENTED = {"_replace", "_fields"}
+DOCUMENTED = {"_replace", "_fields", "_asdict"}
 # Our own, on a Keras model.
 OURS = {"_privacy_state"}
 

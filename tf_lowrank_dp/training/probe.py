@@ -168,7 +168,7 @@ class _Traced:
 
     def __call__(self, batch: Nested, values: Sequence[tf.Tensor]) -> tf.Tensor:
         """Losses `(b,)` with these values of the trainable variables."""
-        return self._losses(*tf.nest.flatten(batch), *values)
+        return self._losses(batch, list(values))
 
 
 def _reads_other_strings(model: keras.Model) -> UnsupportedModelError:
