@@ -57,6 +57,7 @@ class Coupled(keras.layers.Layer):
         return x
 
 
+@tfdp.layers.register_fallback
 class WeightedVector(keras.layers.Layer):
     """Adds one value per example that depends on its own weights."""
 

@@ -228,7 +228,7 @@ def test_what_is_no_model_is_refused():
 def test_a_model_with_a_training_step_of_its_own_is_refused_by_fit(private, data, method):
     own = type("Own", (keras.Sequential,), {method: lambda self, *a, **k: None})
     model = private(own([keras.Input((5,)), L.Dense(3)]), **NOISY)
-    with pytest.raises(tfdp.UnsupportedModelError, match="Expected.*compute_loss.*PrivateTrainer"):
+    with pytest.raises(tfdp.UnsupportedModelError, match=f"Expected.*{method}.*PrivateTrainer"):
         model.fit(*data(), batch_size=8, verbose=0)
     assert nothing_spent(model)
 
