@@ -9,7 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._keras.compiled import compiled_loss
 from tf_lowrank_dp._types import LossLike, Nested
+from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.per_example.losses import PerExampleCompiledLoss, PerExampleLoss
 
 
@@ -59,6 +61,11 @@ def loss_function(model: keras.Model, loss: LossLike) -> Callable[..., tf.Tensor
     if loss is not None:
         given = PerExampleLoss(loss)
         return lambda features, targets: given(targets, model(features, training=False))
+    if compiled_loss(model) is None:
+        raise UnsupportedModelError(
+            f"Expected a loss. Received: '{model.name}', which is not compiled with one. Pass "
+            "loss=..., or compile it."
+        )
     compiled = PerExampleCompiledLoss(model)
     return lambda features, targets: compiled(targets, model(features, training=False))[0]
 
