@@ -55,6 +55,7 @@ class Case:
 def prepare(case: Case) -> Workload:
     """Builds the workload, private and bound to a sampler, with the optimizer of the case."""
     import tf_lowrank_dp as tfdp
+    from tf_lowrank_dp.training.compiled_loss import CompiledLoss
     from tf_lowrank_dp.training.run import start_run
 
     keras.utils.set_random_seed(0)
@@ -75,7 +76,8 @@ def prepare(case: Case) -> Workload:
     tfdp.make_private(workload.model)
     workload.model.compile(optimizer=optimizer, loss=workload.loss, jit_compile=case.jit)
     sampler = tfdp.PoissonSampler(workload.x, workload.y, batch_size=case.batch, steps=1)
-    start_run(workload.model, sampler.sampling, steps=1)
+    loss = CompiledLoss(workload.model, float(case.batch))
+    start_run(workload.model, sampler.sampling, steps=1, loss=loss)
     return workload
 
 
@@ -87,7 +89,7 @@ def step_of(case: Case) -> Callable[[], None]:
     x, y = tf.constant(workload.x[: case.batch]), tf.constant(workload.y[: case.batch])
     batch = {"x": x, "y": y, "presence": tf.ones(case.batch)}
     run = state_of(workload.model).run
-    function = tf.function(step_of_run(workload.model, run), autograph=False)
+    function = tf.function(step_of_run(workload.model, run, batch), autograph=False)
 
     def steps() -> None:
         for _ in range(case.refresh_every):

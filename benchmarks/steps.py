@@ -110,18 +110,33 @@ def _private_train_step(workload: Workload, spec: Spec) -> Callable[[Any], dict[
     The only place that uses more of the library than its optimizers.
     """
     import tf_lowrank_dp as tfdp
+    from tf_lowrank_dp.training.compiled_loss import CompiledLoss
     from tf_lowrank_dp.training.run import start_run
 
     tfdp.make_private(workload.model, microbatch_size=spec.microbatch_size)
     _compile(workload, spec)
     sampler = tfdp.PoissonSampler(workload.x, workload.y, batch_size=spec.batch, steps=1)
-    run = start_run(workload.model, sampler.sampling, steps=1)
-    return step_of_run(workload.model, run)
+    loss = CompiledLoss(workload.model, float(spec.batch))
+    run = start_run(workload.model, sampler.sampling, steps=1, loss=loss)
+    return step_of_run(workload.model, run, next(iter(sampler)))
 
 
-def step_of_run(model: keras.Model, run) -> Callable[[Any], dict[str, tf.Tensor]]:
-    """Returns the private step of a run that was started without `fit`."""
+def step_of_run(model: keras.Model, run, batch: dict) -> Callable[[Any], dict[str, tf.Tensor]]:
+    """Returns the private step of a run that was started without `fit`.
+
+    Args:
+        model: Private, compiled.
+        run: Its run, with a loss.
+        batch: A logical batch of the form that it will train on, with which it is probed.
+    """
+    from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
     from tf_lowrank_dp.training.running_fit import executing
+
+    run.judged = JudgedGraphs(model, run.loss, run.optimizer.gradient_method)
+    parts = {key: value for key, value in batch.items() if key != "presence"}
+    run.judged.judge(
+        tf.nest.map_structure(lambda a: tf.TensorSpec([None, *a.shape[1:]], a.dtype), parts)
+    )
 
     def train_step(batch):
         with executing(run):

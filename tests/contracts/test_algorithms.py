@@ -24,8 +24,8 @@ OPTIMIZERS = [
 each_optimizer = pytest.mark.parametrize("make", OPTIMIZERS, ids=lambda make: make.__name__)
 SHARED = {
     name: parameter
-    for name, parameter in inspect.signature(DPOptimizer).parameters.items()
-    if name not in ("optimizer", "algorithm")
+    for name, parameter in inspect.signature(DPOptimizer.__init__).parameters.items()
+    if name not in ("self", "optimizer", "algorithm")
 }
 
 

@@ -109,7 +109,8 @@ def test_random_numbers_are_new_for_each_record_and_draw_whatever_the_seed(draw)
     sampler = PoissonSampler(records, batch_size=N, steps=3)
     copies = [sampler, copy.deepcopy(sampler)]
     numbers = [batch["x"][:N] for each in copies for batch in each]
-    assert len(np.unique(np.concatenate(numbers))) == 6 * N * 2
+    # Equal numbers among 480 of 2^23 values: a chance of 1.4 % for one pair, 1e-4 for two.
+    assert len(np.unique(np.concatenate(numbers))) >= 6 * N * 2 - 1
 
 
 def test_a_seed_of_the_sampler_makes_a_map_in_turn_reproducible():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, NoReturn, Self
 
@@ -80,6 +81,11 @@ class DPOptimizer(keras.optimizers.Optimizer):
     >>> DPOptimizer("adam", RGP(rank=4), l2_norm_clip=1.0, noise_multiplier=1.1).rank
     4
     """
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        of_init = inspect.signature(cls.__init__)  # not that of __new__, in help and in editors
+        cls.__signature__ = of_init.replace(parameters=[*of_init.parameters.values()][1:])
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         refuse_foreign_arguments(kwargs)

@@ -65,6 +65,8 @@ class MappedRecords:
             draws: of `"rows"`, nested tensors `(b, ...)`, and `"size"`, the rows of the batch.
         """
         calls = self._records.num_parallel_calls
+        if calls == 1:  # one call in parallel would begin with the next draw already
+            return draws.flat_map(self._batch)
         return draws.interleave(
             self._batch, cycle_length=calls, num_parallel_calls=calls, deterministic=True
         )
