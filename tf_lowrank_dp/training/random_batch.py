@@ -33,7 +33,7 @@ def random_batch(
     the lookup layer that reads it, as unknown ones would all look the same to it; where that is
     not known, from those of all lookup layers, or they are digits.  A `TextVectorization` that
     splits its input gets sentences.  Other integers are indices of the table that reads them or, as
-    targets, of the model's outputs.
+    targets in the second range, of the model's outputs.
 
     Args:
         model: that will read them.
@@ -54,7 +54,7 @@ def random_batch(
             values: np.ndarray = generator.uniform(0.0, 1.0, shape)
         elif spec.dtype.is_floating:
             values = generator.normal(0.0, 2.0, shape)
-        elif known := _known_integers(model, path, spec):
+        elif known := _known_integers(model, path, spec, numbers):
             values = generator.choice(known, shape)
         else:
             values = generator.integers(0, 2, shape) + (numbers != "unit")
@@ -146,7 +146,9 @@ def with_known_words(model: keras.Model, batch: Nested, presence: tf.Tensor) -> 
     return keras.tree.pack_sequence_as(batch, found)
 
 
-def _known_integers(model: keras.Model, path: tuple, spec: tf.TensorSpec) -> Sequence[int]:
+def _known_integers(
+    model: keras.Model, path: tuple, spec: tf.TensorSpec, numbers: str
+) -> Sequence[int]:
     """What an integer of the data can be; empty where nothing tells."""
     if path[0] == "x":
         lookups = _readers(model, path, (keras.layers.IntegerLookup,))
@@ -157,6 +159,8 @@ def _known_integers(model: keras.Model, path: tuple, spec: tf.TensorSpec) -> Seq
         return range(min(sizes)) if all(sizes) and sizes else range(256 * (spec.dtype == tf.uint8))
     output = _symbolic(model, path)
     if path[0] != "y" or output is None or len(output.shape) < 2 or spec.shape.rank is None:
+        return ()
+    if numbers == "unit":  # outputs may hold more than classes, of which there are two at least
         return ()
     is_index = spec.shape.rank == len(output.shape) - 1 or spec.shape[-1] == 1
     return range(output.shape[-1]) if is_index and (output.shape[-1] or 0) > 1 else ()
