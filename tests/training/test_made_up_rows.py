@@ -52,18 +52,19 @@ def test_only_absent_rows_are_filled_and_only_where_look_ups_refuse_them():
     assert with_known_words(model, batch, tf.zeros(3))["x"] is batch["x"]
 
 
-def random_x(model, **spec):
+def random_x(model, numbers="unit", **spec):
     spec = {"x": tf.TensorSpec(**spec), "y": tf.TensorSpec((None,), tf.int64)}
-    return random_batch(model, spec, np.random.default_rng(0), 500, (1, 2))
+    return random_batch(model, spec, np.random.default_rng(0), 500, (1, 2), numbers)
 
 
 def test_integers_are_those_that_the_model_reads():
     x = random_x(integers(), shape=(None, 1), dtype=tf.int64)["x"].numpy()
     assert set(x.ravel()) == {10, 20, 30}
     table = keras.Sequential([keras.Input((4,)), L.Embedding(9, 2), L.Flatten(), L.Dense(5)])
-    batch = random_x(table, shape=(None, 4), dtype=tf.int32)
-    assert set(batch["x"].numpy().ravel()) == set(range(9))
-    assert set(batch["y"].numpy()) == set(range(5))
+    for numbers, classes in (("unit", 2), ("normal", 5)):
+        batch = random_x(table, numbers, shape=(None, 4), dtype=tf.int32)
+        assert set(batch["x"].numpy().ravel()) == set(range(9))
+        assert set(batch["y"].numpy()) == set(range(classes))
     images = keras.Sequential([keras.Input((4,)), L.Dense(1)])
     assert random_x(images, shape=(None, 4), dtype=tf.uint8)["x"].numpy().max() > 200
 
