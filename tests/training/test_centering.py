@@ -213,7 +213,8 @@ def test_a_custom_loop_updates_as_fit_does():
 
     for _ in range(3):
         batch = {"x": x, "y": y, "presence": np.ones(ROWS, np.float32)}
-        trainer.apply(trainer.gradients(forward, batch))
+        for once in trainer.one_pass([batch]):
+            trainer.apply(trainer.gradients(forward, once))
     for found, expected in zip(looped.weights, fitted.weights, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
