@@ -44,7 +44,6 @@ class JudgedGraphs:
     ):
         self._model, self._forward = model, forward
         self._method, self._compiled_rows = gradient_method, compiled_rows
-        self._masks = SecretStream()
         self._digests: set[bytes] = set()
         self._circumstances: tuple = ()
 
@@ -60,8 +59,10 @@ class JudgedGraphs:
         refuse_composites(element_spec)
         probe(self._model, self._forward, element_spec, recorded=self._method in RECORDED)
 
+        masks = SecretStream()
+
         def step(batch: Nested) -> None:
-            with random_numbers_from(self._masks):
+            with random_numbers_from(masks):
                 with _part_of_this_graph() as parts:
                     METHODS[self._method](self._model, self._forward, batch)
             self._accept(parts[0])
