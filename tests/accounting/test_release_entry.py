@@ -64,3 +64,22 @@ def test_what_no_accountant_knows_is_refused(event):
         ReleaseEntry(event, "other")
     with pytest.raises(ValueError, match="(?s)Expected.*Received"):
         ReleaseEntry(GAUSSIAN, "")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        dp_accounting.SelfComposedDpEvent(GAUSSIAN, -1),
+        dp_accounting.SelfComposedDpEvent(GAUSSIAN, 0.5),
+        dp_accounting.ComposedDpEvent([LAPLACE, dp_accounting.SelfComposedDpEvent(GAUSSIAN, -1)]),
+        dp_accounting.PoissonSampledDpEvent(float("nan"), GAUSSIAN),
+        dp_accounting.PoissonSampledDpEvent(-0.5, GAUSSIAN),
+        dp_accounting.PoissonSampledDpEvent(1.5, GAUSSIAN),
+        dp_accounting.GaussianDpEvent(float("nan")),
+        dp_accounting.LaplaceDpEvent(-1.0),
+    ],
+    ids=str,
+)
+def test_an_event_that_would_count_for_less_than_nothing_is_refused(event):
+    with pytest.raises(ValueError, match="(?s)Expected.*that is possible"):
+        ReleaseEntry(event, "impossible")

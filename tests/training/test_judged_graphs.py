@@ -191,3 +191,50 @@ def test_a_mask_is_that_of_the_output_in_the_gradient_of_what_would_be_recompute
     mask, of_gradient = masks(tf.ones([N]))
     np.testing.assert_array_equal(mask, of_gradient)
     assert set(np.unique(mask)) == {0.0, 2.0}
+
+
+class Referring(keras.Model):
+    """Scales by the mean of a constant, or of the batch once the constant is taken away."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+        self.reference = tf.ones((500, 1))  # so large that a graph captures it
+
+    def call(self, inputs):
+        reference = inputs["b"] if self.reference is None else self.reference
+        return self.dense(inputs["a"]) * tf.reduce_mean(reference)
+
+
+def test_a_constant_that_becomes_the_batch_is_another_graph(private):
+    """One record moved the sum from 200 to -200 clips: the operations were the same."""
+    data = {"a": np.ones((8, 1), "float32"), "b": np.ones((8, 1), "float32")}
+    model = Referring()
+    model(data)
+    private(model, loss=lambda y_true, y_pred: y_pred[:, 0], l2_norm_clip=1.0, noise_multiplier=1.0)
+    model.fit(data, np.zeros((8, 1)), batch_size=8, verbose=0)
+    model.reference = None
+    model.make_train_function(force=True)
+    with pytest.raises(tfdp.UnsupportedModelError, match="treat each example by itself"):
+        model.fit(data, np.zeros((8, 1)), batch_size=8, verbose=0)
+    assert ledger_of(model).num_steps == 1
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda x: tf.raw_ops.Stage(values=[x], shared_name="kept"),
+        lambda x: tf.raw_ops.SaveV2(
+            prefix="kept", tensor_names=["x"], shape_and_slices=[""], tensors=[x]
+        ),
+    ],
+)
+def test_a_layer_that_keeps_rows_outside_of_variables_is_refused(private, keep):
+    def kept(x):
+        keep(x)
+        return x
+
+    model = compiled(private, keras.layers.Lambda(kept))
+    with pytest.raises(tfdp.UnsupportedModelError, match="nothing else"):
+        model.fit(*rows(), batch_size=N, verbose=0)
+    assert ledger_of(model).num_steps == 0

@@ -141,11 +141,11 @@ def test_a_loss_that_mixes_examples_is_found_and_refused(private, data, small_mo
     refused(private(small_model(), loss=contrastive, **NOISY), data(), match="depends on")
 
 
-def test_a_scalar_loss_is_refused(private, data, small_model):
-    def mean(y_true, y_pred):
-        return keras.ops.mean(y_pred)
+def test_a_scalar_loss_that_an_example_alone_does_not_have_is_refused(private, data, small_model):
+    def spread(y_true, y_pred):
+        return keras.ops.sum(keras.ops.var(y_pred, axis=0))
 
-    refused(private(small_model(), loss=mean, **NOISY), data(), match="scalar")
+    refused(private(small_model(), loss=spread, **NOISY), data(), match="alone")
 
 
 def test_a_layer_without_gradient_source_is_refused_by_name(private, data):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import uuid
 from collections.abc import Iterator
 
@@ -56,6 +57,7 @@ class ReleaseEntry:
                 "Pass one that is a bound of it, such as a GaussianDpEvent.",
                 event=self.event,
             )
+        _check(self.event)
 
     @property
     def is_released(self) -> bool:
@@ -66,6 +68,30 @@ class ReleaseEntry:
     def mechanisms(self) -> list[Mechanism | OtherMechanism]:
         """All parts of the event, as often as they were done."""
         return list(_parts(self.event, self.steps))
+
+
+def _check(event: dp_accounting.DpEvent) -> None:
+    """Checks that the numbers of an event are those of one: the accountant does not."""
+    found = {
+        name: getattr(event, name)
+        for name in ("noise_multiplier", "sampling_probability", "count")
+        if hasattr(event, name)
+    }
+    for name, value in found.items():
+        usable = math.isfinite(value) and value >= 0
+        if name == "sampling_probability":
+            usable = usable and value <= 1
+        if name == "count":
+            usable = usable and value == int(value)
+        if not usable:
+            raise _validate.error(
+                f"to be an event with a {name} that is possible",
+                "Counts are whole, probabilities at most 1, and nothing is negative or NaN.",
+                event=event,
+            )
+    for part in [getattr(event, "event", None), *getattr(event, "events", ())]:
+        if isinstance(part, dp_accounting.DpEvent):
+            _check(part)
 
 
 def _parts(event: dp_accounting.DpEvent, count: int) -> Iterator[Mechanism | OtherMechanism]:

@@ -141,7 +141,11 @@ def _output_gradients(
     gradients = [[next(remaining) for _ in site.outputs] for site in sites]
     check_connected(sites, gradients)
     return [
-        [tf.zeros_like(o) if d is None else d for o, d in zip(site.outputs, of_site, strict=True)]
+        # Some of TensorFlow's gradients forget what is known of their shape, that of Reshape first.
+        [
+            tf.zeros_like(o) if d is None else tf.ensure_shape(d, o.shape)
+            for o, d in zip(site.outputs, of_site, strict=True)
+        ]
         for site, of_site in zip(sites, gradients, strict=True)
     ]
 

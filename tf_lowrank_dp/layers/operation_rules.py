@@ -66,7 +66,8 @@ def _examples_first(tensor: tf.Tensor, rows: Rows) -> tf.Tensor:
         tensor = tf.transpose(tensor, [rows.axis, *others])
     if rows.inner == 1:
         return tensor
-    return tf.reshape(tensor, tf.concat([[-1, rows.inner], tf.shape(tensor)[1:]], 0))
+    shape = tf.shape(tensor)  # a size of -1 could not be told where there is no example
+    return tf.reshape(tensor, tf.concat([[shape[0] // rows.inner, rows.inner], shape[1:]], 0))
 
 
 def _summed(use: Use, local: tf.Tensor) -> Materialized:
@@ -169,6 +170,9 @@ def _contracted(use: Use, terms: list[str], output: str, d: tf.Tensor) -> PerExa
     broadcast = {k for k in kernel if lengths[k] == 1}  # summed over, as `p` has one of it
     if terms[other][of_x.axis] != example or example in set(kernel) - broadcast:
         raise NoRule
+    # What `keras.ops.matmul` and `tf.tensordot` make of sequences has no static shape.
+    known = {letter: length for letter, length in lengths.items() if letter not in broadcast}
+    x, d = _of_lengths(x, terms[other], known), _of_lengths(d, output, known)
     of_x_lengths = dict(zip(terms[other], x.shape, strict=True))
     if any(of_x_lengths[k] == 1 and lengths.get(k, 1) != 1 for k in terms[other] if k in output):
         raise NoRule
@@ -205,6 +209,11 @@ def _pair(
         for tensor, letters, feature in sides
     ]
     return OuterProduct(*moved)
+
+
+def _of_lengths(tensor: tf.Tensor, letters: str, known: dict[str, int]) -> tf.Tensor:
+    shape = [known.get(k, length) for k, length in zip(letters, tensor.shape, strict=True)]
+    return tf.ensure_shape(tensor, shape)
 
 
 def _ordered(tensor: tf.Tensor, letters: str, wanted: str) -> tf.Tensor:

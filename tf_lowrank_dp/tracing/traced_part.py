@@ -1,22 +1,24 @@
 """What a piece of a traced graph computes, as a digest, and what it writes.
 
 Two traces of a forward and backward pass have one digest if they consist of the same operations,
-connected alike, with the same attributes and constants, in loops, branches and functions as well.
-Names, which TensorFlow numbers, and where the inputs come from do not count.
+connected alike, with the same attributes and constants, in loops, branches and functions as well,
+and read the same parts of a batch, the same constants from elsewhere, and as many variables in the
+same places.  Names, which TensorFlow numbers, do not count.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 _WRITES: tuple[str, ...] = ("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert")
 _WRITES += ("LookupTableImport", "LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc")
-_WRITES += ("EagerPyFunc", "WriteFile", "IteratorGetNext", "QueueDequeue")
+_WRITES += ("EagerPyFunc", "Write", "Save", "Stage", "MapStage", "OrderedMapStage", "Barrier")
+_WRITES += ("IteratorGetNext", "QueueDequeue", "ResourceAccumulator", "AccumulatorApply")
 # Inputs, which a graph gets where something outside of it is first used.
 _INPUTS = ("Placeholder",)
 
@@ -34,13 +36,43 @@ class TracedPart:
     writes: tuple[str, ...]
 
 
-def traced_part(graph: tf.Graph, before: int) -> TracedPart:
-    """The piece of a graph that was traced after its first `before` operations."""
+def traced_part(graph: tf.Graph, before: int, batch: Sequence[tf.Tensor] = ()) -> TracedPart:
+    """The piece of a graph that was traced after its first `before` operations.
+
+    Args:
+        graph: that holds the piece, and what it reads.
+        before: number of operations.
+        batch: the tensors of a batch, in their order.
+    """
     definition = graph.as_graph_def()
     names = {op.name for op in graph.get_operations()[before:] if op.type not in _INPUTS}
     library = _Library({f.signature.name: f for f in definition.library.function})
-    digest = library.digest_of([node for node in definition.node if node.name in names], ())
+    leaves = {tensor.name: index for index, tensor in enumerate(batch)}
+
+    def outside(name: str) -> tuple:
+        """What tells a tensor from outside of the piece from others that it could be."""
+        tensor = graph.get_tensor_by_name(name)
+        return ("batch", leaves[name]) if name in leaves else ("outside", *_origin(tensor))
+
+    nodes = [node for node in definition.node if node.name in names]
+    digest = library.digest_of(nodes, (), outside=outside)
     return TracedPart(digest, tuple(library.writes))
+
+
+def _origin(tensor: tf.Tensor) -> tuple:
+    """Kind and type of a tensor that a graph captures, and the value of a constant."""
+    captured = {id(inner): outer for outer, inner in getattr(tensor.graph, "captures", ())}
+    while id(tensor) in captured:
+        tensor = captured[id(tensor)]
+        if not tf.is_symbolic_tensor(tensor):
+            break
+        captured = {id(inner): outer for outer, inner in getattr(tensor.graph, "captures", ())}
+    form = tensor.dtype.name, str(tensor.shape)
+    if tensor.dtype in (tf.resource, tf.variant):
+        return ("variable", form[0])
+    if tf.is_symbolic_tensor(tensor):
+        return ("tensor", *form)
+    return ("constant", *form, hashlib.sha256(tensor.numpy().tobytes()).digest())
 
 
 class _Library:
@@ -51,19 +83,29 @@ class _Library:
         self._digests: dict[str, bytes] = {}
         self.writes: list[str] = []
 
-    def digest_of(self, nodes: Sequence, arguments: Sequence[str], results: Sequence = ()) -> bytes:
-        """Of nodes that read each other, named arguments, and whatever else."""
+    def digest_of(
+        self,
+        nodes: Sequence,
+        arguments: Sequence[str],
+        results: Sequence = (),
+        outside: Callable[[str], tuple] = lambda name: (),
+    ) -> bytes:
+        """Of nodes that read each other, named arguments, and what `outside` tells apart."""
         numbers: dict[str, int] = {name: number for number, name in enumerate(arguments)}
         for node in nodes:
             numbers.setdefault(node.name, len(numbers))
+        known = dict(numbers)
         found = hashlib.sha256()
 
         def add(*parts: object) -> None:
             found.update(repr(parts).encode())
 
-        def source(name: str) -> tuple[int, str]:
+        def source(name: str) -> tuple:
             holder, _, output = name.partition(":")
-            return numbers.setdefault(holder, len(numbers)), output
+            if holder in known:
+                return known[holder], output
+            whence = outside(f"{holder}:{output or 0}")
+            return numbers.setdefault(f"{holder}:{output}", len(numbers)), whence
 
         for node in nodes:
             if node.op.startswith(_WRITES):

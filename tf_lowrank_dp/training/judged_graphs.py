@@ -63,7 +63,7 @@ class JudgedGraphs:
 
         def step(batch: Nested) -> None:
             with random_numbers_from(masks):
-                with _part_of_this_graph() as parts:
+                with _part_of_this_graph(batch) as parts:
                     METHODS[self._method](self._model, self._forward, batch)
             self._accept(parts[0])
 
@@ -120,7 +120,7 @@ class JudgedGraphs:
         Raises:
             UnsupportedModelError: see `judge`.
         """
-        with _part_of_this_graph() as parts:
+        with _part_of_this_graph(batch) as parts:
             yield
         if parts[0].digest in self._digests:
             return
@@ -158,10 +158,10 @@ def refuse_composites(batch: Nested) -> None:
 
 
 @contextlib.contextmanager
-def _part_of_this_graph() -> Iterator[list[TracedPart]]:
-    """Gives a list that holds, after the context, what was traced in it."""
+def _part_of_this_graph(batch: Nested) -> Iterator[list[TracedPart]]:
+    """Gives a list that holds, after the context, what was traced in it on a batch."""
     graph = tf.compat.v1.get_default_graph()
     before = len(graph.get_operations())
     parts: list[TracedPart] = []
     yield parts
-    parts.append(traced_part(graph, before))
+    parts.append(traced_part(graph, before, tf.nest.flatten(batch)))
