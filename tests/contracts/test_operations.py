@@ -117,3 +117,32 @@ def test_a_model_that_is_registered_itself_is_explained_and_trains():
     x = np.ones((8, LENGTH, 5), "float32")
     model.fit(x, np.ones((8, 3), "float32"), batch_size=4, epochs=1, verbose=0)
     assert "fallback of the whole of" in tfdp.explain(model)
+
+
+class OwnProduct(keras.layers.Layer):
+    """A Dense layer without bias by another name; TensorFlow loses the shapes of its product."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 3), name="kernel")
+
+    def call(self, x):
+        return keras.ops.matmul(x, self.kernel)
+
+
+def test_an_own_product_before_a_reshape_trains_in_fit_as_dense_does():
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(32, 6, 4)), generator.normal(size=(32, 1))
+    trained = []
+    for layer in (OwnProduct(), keras.layers.Dense(3, use_bias=False)):
+        model = keras.Sequential(
+            [keras.Input((6, 4)), layer, keras.layers.Flatten(), keras.layers.Dense(1)]
+        )
+        ordered = np.random.default_rng(1)
+        model.set_weights([ordered.normal(size=w.shape) for w in model.get_weights()])
+        tfdp.make_private(model)
+        optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=0.0)
+        model.compile(optimizer, "mse", jit_compile=False)
+        model.fit(x, y, batch_size=32, verbose=0)
+        trained.append(model.get_weights())
+    for own, dense in zip(*trained, strict=True):
+        np.testing.assert_allclose(own, dense, rtol=1e-5, atol=1e-6)
