@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_lowrank_dp as tfdp
 from tests import oracle
 from tests.contracts.case import LayerCase
 from tests.contracts.checks import check, losses_of, make_batch
@@ -22,6 +23,8 @@ from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.release.identity import IdentitySpace
 
 TOLERANCE = 1e-5
+# Where one example is known to be all, TensorFlow traces other operations: refused, not wrong.
+OTHER_FOR_ONE = ("own_projected_queries",)
 LONG_TOLERANCE = 1e-4  # of recurrent layers over 10 positions
 
 
@@ -62,6 +65,10 @@ each_row = pytest.mark.parametrize("row", LAYER_CASES, indirect=True, ids=lambda
 @each_row
 @pytest.mark.parametrize(("method", "size"), [("bookkeeping", 1), ("reweight", 5)])
 def test_layer_equals_oracle_in_graph_mode(row, method, size):
+    if size == 1 and row.case.name in OTHER_FOR_ONE:
+        with pytest.raises(tfdp.UnsupportedModelError, match="register_fallback"):
+            row.check(method, "graph", size)
+        return
     row.check(method, "graph", size)
 
 
@@ -88,7 +95,9 @@ def test_batch_of_size_0_releases_zero_gradients(row):
 
 @each_row
 def test_every_release_space_gives_the_gradient_where_nothing_is_left_out(row):
-    check_release_spaces(row.model, *row.first(3), tolerance_of(row.case))
+    # Operations are found in graphs, in which private steps are always traced.
+    mode = "graph" if row.case.name.startswith("own_") else "eager"
+    check_release_spaces(row.model, *row.first(3), tolerance_of(row.case), mode)
 
 
 FEW = [case for case in LAYER_CASES if case.name in ("dense_sequence", "conv2d", "attention")]
