@@ -44,7 +44,7 @@ def dp_sgd_statement(
 
     >>> text = dp_sgd_statement(1.1, 1e-5, batch_size=600, num_examples=60_000, steps=100)
     >>> print(text.splitlines()[0])
-    (0.9439, 1e-05)-differentially private: epsilon = 0.9439 at delta = 1e-05.
+    (0.5498, 1e-05)-differentially private: epsilon = 0.5498 at delta = 1e-05.
     """
     sampling = planned_sampling(batch_size, num_examples, sampling)
     ledger = PrivacyLedger()
