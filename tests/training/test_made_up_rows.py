@@ -61,12 +61,12 @@ def test_integers_are_those_that_the_model_reads():
     x = random_x(integers(), shape=(None, 1), dtype=tf.int64)["x"].numpy()
     assert set(x.ravel()) == {10, 20, 30}
     table = keras.Sequential([keras.Input((4,)), L.Embedding(9, 2), L.Flatten(), L.Dense(5)])
-    for numbers, classes in (("unit", 2), ("normal", 5)):
+    for numbers, rows, classes in (("unit", 2, 2), ("normal", 9, 5)):
         batch = random_x(table, numbers, shape=(None, 4), dtype=tf.int32)
-        assert set(batch["x"].numpy().ravel()) == set(range(9))
+        assert set(batch["x"].numpy().ravel()) == set(range(rows))
         assert set(batch["y"].numpy()) == set(range(classes))
     images = keras.Sequential([keras.Input((4,)), L.Dense(1)])
-    assert random_x(images, shape=(None, 4), dtype=tf.uint8)["x"].numpy().max() > 200
+    assert random_x(images, "normal", shape=(None, 4), dtype=tf.uint8)["x"].numpy().max() > 200
 
 
 def test_sizes_that_the_data_do_not_tell_are_those_of_the_model():

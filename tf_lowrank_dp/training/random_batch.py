@@ -32,8 +32,8 @@ def random_batch(
     The words of an input, and the integers of one that is looked up, come from the vocabulary of
     the lookup layer that reads it, as unknown ones would all look the same to it; where that is
     not known, from those of all lookup layers, or they are digits.  A `TextVectorization` that
-    splits its input gets sentences.  Other integers are indices of the table that reads them or, as
-    targets in the second range, of the model's outputs.
+    splits its input gets sentences.  In the second range other integers are indices of the table
+    that reads them or, as targets, of the model's outputs.
 
     Args:
         model: that will read them.
@@ -154,13 +154,14 @@ def _known_integers(
         lookups = _readers(model, path, (keras.layers.IntegerLookup,))
         if lookups:
             return _entries(lookups)
+    if numbers == "unit":  # 0 and 1 are classes, positions and ids whatever else is an integer
+        return ()
+    if path[0] == "x":
         tables = _readers(model, path, _TABLES)
         sizes = [table.get_config().get("input_dim") or table.num_tokens for table in tables]
         return range(min(sizes)) if all(sizes) and sizes else range(256 * (spec.dtype == tf.uint8))
     output = _symbolic(model, path)
     if path[0] != "y" or output is None or len(output.shape) < 2 or spec.shape.rank is None:
-        return ()
-    if numbers == "unit":  # outputs may hold more than classes, of which there are two at least
         return ()
     is_index = spec.shape.rank == len(output.shape) - 1 or spec.shape[-1] == 1
     return range(output.shape[-1]) if is_index and (output.shape[-1] or 0) > 1 else ()
