@@ -74,6 +74,25 @@ def next_name_number() -> int:
     return ops.uid()
 
 
+def functions_of(graph: tf.Graph | tf.compat.v1.GraphDef) -> dict[str, Any]:
+    """The `FunctionDef` of each function that a graph's operations may call, by name."""
+    definition = graph.as_graph_def() if isinstance(graph, tf.Graph) else graph
+    return {function.signature.name: function for function in definition.library.function}
+
+
+def is_stateful(op_type: str) -> bool:
+    """Whether an operation is stateful by its definition, or changes a variable by reference.
+
+    True for operations that are not registered.
+    """
+    from tensorflow.python.framework import op_def_registry
+
+    definition = op_def_registry.get(op_type)
+    if definition is None:
+        return True
+    return definition.is_stateful or any(argument.is_ref for argument in definition.input_arg)
+
+
 def graph_of_function(definition: Any, input_shapes: Sequence[tf.TensorShape]) -> tf.Graph:
     """The graph of a function in a graph's library.
 

@@ -9,6 +9,8 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import kernels
 
+from tf_lowrank_dp._tensorflow import functions_of
+
 ON_A_GPU = ("GPU", "DEFAULT")
 """Devices of kernels that a GPU can run; a default kernel belongs to every device."""
 
@@ -34,10 +36,9 @@ class Missing:
 def without_gpu_kernel(graph: tf.Graph) -> list[Missing]:
     """The operations of a graph, and of all functions that it calls, without a GPU's kernel."""
     whole = graph.as_graph_def()
-    nodes, functions = list(whole.node), whole.library.function
-    for function in functions:
+    nodes, called = list(whole.node), functions_of(whole)
+    for function in called.values():
         nodes += function.node_def
-    called = {function.signature.name for function in functions}
     return [
         Missing(node.op, _types(node), node.name)
         for node in nodes

@@ -11,6 +11,7 @@ from tests.hostile.configurations import CONFIGURATIONS
 from tests.hostile.harness import Harness
 from tests.hostile.models import TOKENS
 from tests.hostile.records import RECORDS, make_batch
+from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.running_fit import executing
 from tf_lowrank_dp.training.train_step import train_step
 
@@ -116,6 +117,7 @@ def test_weights_move_by_what_crossed_the_wall_and_by_nothing_else(harnesses):
     others = [v for v in model.non_trainable_variables if id(v) not in metrics]
     assert not [v for v in others if "seed" not in v.path]
     run.engine = dataclasses.replace(engine, mechanism=noisy.mechanism)
+    run.judged = JudgedGraphs(model, run.loss, engine.gradient_method)
     try:
         tensors = {key: tf.constant(value) for key, value in batch.items()}
         with executing(run):

@@ -6,7 +6,9 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._tensorflow import (
+    functions_of,
     graph_of_function,
+    is_stateful,
     next_name_number,
     nothing_recomputed,
     operations_seen_by,
@@ -54,13 +56,20 @@ def test_strategies_of_models_optimizers_and_variables_are_those_of_the_scope():
     assert strategies_of(object()) == []
 
 
+def test_operations_are_stateful_by_their_definition():
+    stateful = ["AssignVariableOp", "ResourceStridedSliceAssign", "AssignAdd", "PyFunc", "Unheard"]
+    assert all(map(is_stateful, stateful))
+    assert not any(map(is_stateful, ["MatMul", "TensorListPushBack", "StatelessWhile"]))
+
+
 def test_the_graph_of_a_function_in_a_library_has_its_operations_and_shapes():
     inner = tf.function(lambda x: tf.reduce_sum(x, 1))
     outer = tf.function(lambda x: inner(x)).get_concrete_function(tf.TensorSpec([3, 2])).graph
+    functions = functions_of(outer)
+    assert functions == functions_of(outer.as_graph_def())
+    assert all(name == definition.signature.name for name, definition in functions.items())
     [definition] = [
-        f
-        for f in outer.as_graph_def().library.function
-        if any(node.op == "Sum" for node in f.node_def)
+        f for f in functions.values() if any(node.op == "Sum" for node in f.node_def)
     ][:1]
     with outer.as_default():
         graph = graph_of_function(definition, [tf.TensorShape([3, 2])])

@@ -220,9 +220,24 @@ def test_a_constant_that_becomes_the_batch_is_another_graph(private):
     assert ledger_of(model).num_steps == 1
 
 
+KEPT = tf.Variable(tf.zeros([N, 8]))
+
+
 @pytest.mark.parametrize(
     "keep",
     [
+        lambda x: KEPT[:1].assign(x[:1]),
+        lambda x: tf.raw_ops.ResourceSparseApplyAdagradV2(
+            var=KEPT.handle,
+            accum=KEPT.handle,
+            lr=1.0,
+            epsilon=1.0,
+            grad=x[:1],
+            indices=[0],
+        ),
+        lambda x: tf.raw_ops.AddSparseToTensorsMap(
+            sparse_indices=[[0]], sparse_values=x[0, :1], sparse_shape=[1]
+        ),
         lambda x: tf.raw_ops.Stage(values=[x], shared_name="kept"),
         lambda x: tf.raw_ops.SaveV2(
             prefix="kept", tensor_names=["x"], shape_and_slices=[""], tensors=[x]

@@ -116,15 +116,16 @@ def test_the_copy_trains_privately_and_its_original_cannot(private, data):
 
 
 class Block(L.Layer):
-    def __init__(self, **kwargs):
+    def __init__(self, of_call=(), **kwargs):
         super().__init__(**kwargs)
+        self.of_call = dict(of_call)
         self.norm = L.BatchNormalization(name="hidden")
 
     def build(self, shape):
         self.norm.build(shape)
 
     def call(self, x):
-        return self.norm(x)
+        return self.norm(x, **self.of_call)
 
 
 def test_batch_normalization_inside_of_a_layer_is_refused_by_name():
@@ -186,20 +187,8 @@ def test_a_frozen_normalization_mixes_nothing_and_is_kept():
     np.testing.assert_allclose(copy(images()), model(images()), rtol=1e-5)
 
 
-class WithoutTraining(L.Layer):
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.norm = L.BatchNormalization(name="hidden")
-
-    def build(self, shape):
-        self.norm.build(shape)
-
-    def call(self, x):
-        return self.norm(x, training=False)
-
-
 def test_a_normalization_that_is_called_without_training_is_kept(private, data):
-    model = keras.Sequential([keras.Input((5,)), WithoutTraining(), L.Dense(3)])
+    model = keras.Sequential([keras.Input((5,)), Block({"training": False}), L.Dense(3)])
     copy = private(tfdp.replace_batch_normalization(model), noise_multiplier=1.0)
     assert [type(layer) for layer in normalizations(copy)] == [L.BatchNormalization]
     copy.fit(*data(), batch_size=8, verbose=0)

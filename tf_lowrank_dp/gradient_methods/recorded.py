@@ -13,6 +13,7 @@ from tf_lowrank_dp.gradient_methods.trial import plan_for
 from tf_lowrank_dp.layers.coverage import check_connected, check_coverage
 from tf_lowrank_dp.layers.recorder import Plan, Recorder, Site
 from tf_lowrank_dp.layers.registry import capturing
+from tf_lowrank_dp.per_example.centrable import CentrableGradient, centrable
 from tf_lowrank_dp.per_example.combined import combine
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.parameter import MatrixView
@@ -64,7 +65,7 @@ def reweight(model: keras.Model, forward: Forward, batch: Nested) -> Backward:
     return Backward(losses, outputs, gradients)
 
 
-class _Reweighted(PerExampleGradient):
+class _Reweighted(CentrableGradient):
     """Norms from the first backward pass, sums from a second one that equals it bit for bit."""
 
     def __init__(self, first: PerExampleGradient, second: Callable[..., PerExampleGradient]):
@@ -94,11 +95,11 @@ class _Reweighted(PerExampleGradient):
     def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return self._image(lambda gradient: gradient.masked(mask))
 
-    def centred(self, centre: tf.Tensor) -> PerExampleGradient:
-        return self._image(lambda gradient: gradient.centred(centre))
+    def centred(self, centre: tf.Tensor) -> CentrableGradient:
+        return self._image(lambda gradient: centrable(gradient).centred(centre))
 
     def mean_inputs(self) -> tf.Tensor:
-        return self._first.mean_inputs()
+        return centrable(self._first).mean_inputs()
 
     def _image(self, image: Callable) -> _Reweighted:
         return _Reweighted(image(self._first), lambda weights: image(self._second(weights)))

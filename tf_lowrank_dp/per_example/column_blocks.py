@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tf_lowrank_dp.per_example.centrable import CentrableGradient
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import MatrixView
 
 
-class ColumnBlocks(PerExampleGradient):
+class ColumnBlocks(CentrableGradient):
     """`g_b = [X1_b^T D1_b | X2_b^T D2_b | ...]`: outer products side by side.
 
     The gates of a recurrent cell share one kernel, but may see different inputs: a GRU's candidate

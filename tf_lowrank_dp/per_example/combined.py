@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tf_lowrank_dp.per_example.centrable import CentrableGradient, centrable
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.materialized import Materialized
@@ -34,7 +35,7 @@ def combine(gradients: Sequence[PerExampleGradient]) -> PerExampleGradient:
     return TiedGradient(Lookup.joined(lookups), OuterProduct.joined(products))
 
 
-class _Sum(PerExampleGradient):
+class _Sum(CentrableGradient):
     """The sum of gradients of different kinds; small images of it are summed as small tensors."""
 
     def __init__(self, gradients: Sequence[PerExampleGradient]):
@@ -65,8 +66,9 @@ class _Sum(PerExampleGradient):
     def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return combine([g.masked(mask) for g in self._gradients])
 
-    def centred(self, centre: tf.Tensor) -> PerExampleGradient:
-        return combine([g.centred(centre) for g in self._gradients])
+    def centred(self, centre: tf.Tensor) -> CentrableGradient:
+        return _Sum([centrable(g).centred(centre) for g in self._gradients])
 
     def mean_inputs(self) -> tf.Tensor:
-        return tf.add_n([g.mean_inputs() for g in self._gradients]) / len(self._gradients)
+        means = [centrable(g).mean_inputs() for g in self._gradients]
+        return tf.add_n(means) / len(means)

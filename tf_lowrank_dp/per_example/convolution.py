@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tf_lowrank_dp.per_example.activations import positions
+from tf_lowrank_dp.per_example.centrable import CentrableGradient
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
@@ -46,7 +47,7 @@ class Geometry:
     shape: tuple[int, ...]
 
 
-class KernelGradient(PerExampleGradient):
+class KernelGradient(CentrableGradient):
     """Per-example gradient of a convolution's kernel.
 
     It is formed by a loop over the offsets, or treated as the outer product of patches and output

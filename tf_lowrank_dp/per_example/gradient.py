@@ -107,20 +107,6 @@ class PerExampleGradient(PerExampleTensor):
             mask: float32 of zeros and ones that broadcasts to the variable's shape.
         """
 
-    def centred(self, centre: tf.Tensor) -> PerExampleGradient:
-        """`G_b - centre g_b^T` with `g_b` the gradient of the bias: that for inputs minus `centre`.
-
-        Only of kernels whose capture names an `AddedBias`, and whose inputs were recorded.
-
-        Args:
-            centre: float32, of `Parameter.centre_shape`.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no inputs to centre.")
-
-    def mean_inputs(self) -> tf.Tensor:
-        """The mean over the positions of each example's inputs, `(b, *Parameter.centre_shape)`."""
-        raise NotImplementedError(f"{type(self).__name__} has no inputs to centre.")
-
 
 def zero_absent(tensor: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """`weights_b * tensor_b`, exactly 0 where the weight is 0 even if the tensor is not finite."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from tf_lowrank_dp.per_example.centrable import CentrableGradient
 from tf_lowrank_dp.per_example.gradient import (
     ROUNDOFF,
     UNDERFLOW,
@@ -18,7 +19,7 @@ from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.parameter import MatrixView
 
 
-class OuterProduct(PerExampleGradient):
+class OuterProduct(CentrableGradient):
     """Holds `X (b, t, i)` and `D (b, t, o)` for `g_b = X_b^T D_b`.
 
     Forming the `(i, o)` matrix of an example costs `t i o` multiplications and `i o` numbers; the

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
+from tf_lowrank_dp.per_example.centrable import centrable
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.parameter import AddedBias, Parameter
@@ -112,8 +113,9 @@ class CentredSpace(ReleaseSpace):
             centred[i] = Scaled(gradients[i], _BIAS_SCALE)
         means = []
         for i, centre in subspace.values.items():
-            centred[i] = gradients[i].centred(centre)
-            distance = gradients[i].mean_inputs() - centre
+            gradient = centrable(gradients[i])
+            centred[i] = gradient.centred(centre)
+            distance = gradient.mean_inputs() - centre
             means.append(Materialized(distance * (MEANS_CLIP / self._means_scale)))
         return [*self._space.project(centred, subspace.inner), means]
 

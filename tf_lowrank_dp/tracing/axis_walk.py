@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf_lowrank_dp._tensorflow import graph_of_function, traced_bodies
+from tf_lowrank_dp._tensorflow import functions_of, graph_of_function, traced_bodies
 from tf_lowrank_dp.tracing.axis_rules import ELEMENTWISE, REDUCTIONS, RULES, SEGMENTS, apply
 from tf_lowrank_dp.tracing.example_axis import (
     Joined,
@@ -136,8 +136,7 @@ class Walk:
             if traced.name == name and len(traced.inputs) == len(inputs):
                 return traced
         if name not in self._library:
-            functions = op.graph.as_graph_def().library.function
-            self._library |= {function.signature.name: function for function in functions}
+            self._library |= functions_of(op.graph)
         with op.graph.as_default():
             return graph_of_function(self._library[name], [tensor.shape for tensor in inputs])
 

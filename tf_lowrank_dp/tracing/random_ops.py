@@ -23,7 +23,12 @@ import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import is_seed_state
 from tf_lowrank_dp._keras.scopes import in_stateless_scope
-from tf_lowrank_dp._tensorflow import next_name_number, nothing_recomputed, operations_seen_by
+from tf_lowrank_dp._tensorflow import (
+    functions_of,
+    next_name_number,
+    nothing_recomputed,
+    operations_seen_by,
+)
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.tracing.random_draws import DRAWS, OF_DATA, Source, is_random
 
@@ -220,8 +225,7 @@ def _refuse_kept_functions(graph: tf.Graph, operations: Sequence[tf.Operation], 
     """
     if not any(op.type in _CALLS for op in operations):
         return
-    functions = graph.as_graph_def().library.function
-    library = {function.signature.name: function for function in functions}
+    library = functions_of(graph)
     known = set()
 
     def visit(nodes: Iterable, kept: str = "") -> None:

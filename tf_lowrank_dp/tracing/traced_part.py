@@ -15,10 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
-_WRITES: tuple[str, ...] = ("Assign", "ResourceScatter", "ResourceApply", "LookupTableInsert")
-_WRITES += ("LookupTableImport", "LookupTableRemove", "QueueEnqueue", "StackPush", "PyFunc")
-_WRITES += ("EagerPyFunc", "Write", "Save", "Stage", "MapStage", "OrderedMapStage", "Barrier")
-_WRITES += ("IteratorGetNext", "QueueDequeue", "ResourceAccumulator", "AccumulatorApply")
+from tf_lowrank_dp._tensorflow import functions_of
+from tf_lowrank_dp.tracing.writes import may_keep
+
 # Inputs, which a graph gets where something outside of it is first used.
 _INPUTS = ("Placeholder",)
 
@@ -46,7 +45,7 @@ def traced_part(graph: tf.Graph, before: int, batch: Sequence[tf.Tensor] = ()) -
     """
     definition = graph.as_graph_def()
     names = {op.name for op in graph.get_operations()[before:] if op.type not in _INPUTS}
-    library = _Library({f.signature.name: f for f in definition.library.function})
+    library = _Library(functions_of(definition))
     leaves = {tensor.name: index for index, tensor in enumerate(batch)}
 
     def outside(name: str) -> tuple:
@@ -108,9 +107,10 @@ class _Library:
             return numbers.setdefault(f"{holder}:{output}", len(numbers)), whence
 
         for node in nodes:
-            if node.op.startswith(_WRITES):
+            if node.op not in self._functions and may_keep(node.op):
                 self.writes.append(f"{node.op} '{node.name}'")
-            add(node.op, [source(name) for name in node.input if not name.startswith("^")])
+            operation = self._function(node.op) if node.op in self._functions else node.op
+            add(operation, [source(name) for name in node.input if not name.startswith("^")])
             for name in sorted(node.attr):
                 if not name.startswith("_"):
                     add(name, *self._attribute(node.attr[name]))

@@ -1,0 +1,48 @@
+"""Per-example gradients of kernels, which can be those for inputs minus a public centre."""
+
+from __future__ import annotations
+
+import abc
+
+import tensorflow as tf
+
+from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+
+
+class CentrableGradient(PerExampleGradient):
+    """The gradients of a kernel whose inputs were recorded, and to whose product a bias is added.
+
+    Example:
+
+    >>> from tf_lowrank_dp.per_example.outer_product import OuterProduct
+    >>> gradient = OuterProduct(tf.constant([[[1.0, 5.0]]]), tf.constant([[[2.0]]]))
+    >>> centrable(gradient).centred(tf.constant([[1.0], [3.0]])).materialize().numpy().tolist()
+    [[[0.0], [4.0]]]
+    """
+
+    @abc.abstractmethod
+    def centred(self, centre: tf.Tensor) -> CentrableGradient:
+        """`G_b - centre g_b^T` with `g_b` the gradient of the bias: that for inputs minus `centre`.
+
+        Args:
+            centre: float32, of `Parameter.centre_shape`.
+        """
+
+    @abc.abstractmethod
+    def mean_inputs(self) -> tf.Tensor:
+        """The mean over the positions of each example's inputs, `(b, *Parameter.centre_shape)`."""
+
+
+def centrable(gradient: PerExampleGradient) -> CentrableGradient:
+    """The gradient itself.
+
+    Raises:
+        TypeError: a capture has named an `AddedBias` for a kernel whose inputs it does not record.
+    """
+    if not isinstance(gradient, CentrableGradient):
+        raise TypeError(
+            "Expected recorded inputs of a kernel whose capture names an AddedBias. Received: "
+            f"{type(gradient).__name__}. Use OuterProduct or KernelGradient for the kernel, or "
+            "leave AddedBias out of register_capture."
+        )
+    return gradient
