@@ -11,8 +11,8 @@ import tensorflow as tf
 from dp_accounting.rdp import RdpAccountant
 
 import tf_lowrank_dp as tfdp
-from tf_lowrank_dp.training.run import start_run
 from tf_lowrank_dp.training.running_fit import executing
+from tf_lowrank_dp.training.start_run import start_run
 from tf_lowrank_dp.training.state import ledger_of, state_of
 
 DELTA, ROWS, NOISE = 1e-5, 1000, 1.0

@@ -59,6 +59,11 @@ class Run:
         return self.record.steps
 
     @property
+    def other_steps(self) -> int:
+        """Grows whenever another run spends on what this one depends on."""
+        return sum(record.ledger.num_steps for record in self.others)
+
+    @property
     def ledger(self) -> PrivacyLedger:
         """What was spent on all that the run updates, by other runs as well."""
         return merged(self.others | {self.record})
