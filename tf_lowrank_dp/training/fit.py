@@ -202,8 +202,8 @@ def _judged(
     """The graphs of the model that were looked at, now or for the run that goes on."""
     run = state_of(model).run
     if run is not None and run.judged is not None and run.sampling == data.sampling:
-        assert run.loss is not None
-        if run.loss.is_current and run.judged.holds(data.element_spec, method, rows):
+        is_current = run.loss is not None and run.loss.is_current
+        if is_current and run.judged.holds(data.element_spec, method, rows):
             return run.judged
     judged = JudgedGraphs(model, loss, method, rows)
     judged.judge(data.element_spec)
