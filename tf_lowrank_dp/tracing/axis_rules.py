@@ -151,6 +151,12 @@ def einsum(o: Operation) -> Label:
     return Rows(output.index(letter), inner) if letter in output else o.joined
 
 
+def shuffled(o: Operation) -> Label:
+    """Exchanges what lies along the first axis."""
+    label = o.labels[0]
+    return o.joined if not isinstance(label, Rows) or label.axis == 0 else label
+
+
 def normalisation(o: Operation) -> Label:
     """Of a batch: with statistics of the batch, or with stored ones."""
     return o.joined if o.op.get_attr("is_training") else examples_first(o)
@@ -174,7 +180,7 @@ def apply(rule: Rule, o: Operation) -> Label:
 
     A length or position that depends on the examples, such as the largest id, is not followed.
     """
-    lengths = _LENGTHS.get(o.op.type, ())
+    lengths = LENGTHS.get(o.op.type, ())
     if all(isinstance(o.labels[index], Public) for index in lengths):
         return worst(o.labels) or rule(o)
     labels = tuple(Public() if n in lengths else label for n, label in enumerate(o.labels))
@@ -185,7 +191,7 @@ def apply(rule: Rule, o: Operation) -> Label:
 
 
 # Inputs that say how long a result is, or which part of an input it is.
-_LENGTHS = {
+LENGTHS = {
     **dict.fromkeys(["Reshape", "Tile", "BroadcastTo", "OneHot", "DenseBincount", "Bincount"], [1]),
     **dict.fromkeys(["Pad", "PadV2", "MirrorPad", "ExpandDims"], [1]),
     **dict.fromkeys(["Fill"], [0]),
@@ -235,6 +241,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["Shape", "Size", "Rank", "ShapeN"], known_shape),
     **dict.fromkeys(["Pad", "PadV2", "MirrorPad"], axis_layout.padded),
     **dict.fromkeys(["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"], normalisation),
+    **dict.fromkeys(["StatelessShuffle", "RandomShuffle"], shuffled),
     "Einsum": einsum,
     "Transpose": axis_layout.transpose,
     "ConcatV2": axis_layout.concatenation,

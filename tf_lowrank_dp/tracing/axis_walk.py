@@ -21,7 +21,7 @@ from tf_lowrank_dp.tracing.example_axis import (
     shape_of,
     worst,
 )
-from tf_lowrank_dp.tracing.random_draws import DRAWS
+from tf_lowrank_dp.tracing.random_draws import DRAWS, OF_DATA
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _LOOPS = ("While", "StatelessWhile")
@@ -29,7 +29,8 @@ _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 # Equal along every axis where their inputs are, and whatever their inputs are.
 _EVEN = {*ELEMENTWISE, *REDUCTIONS, "BroadcastTo", "Tile", "Reshape"}
 _EVEN |= {"ExpandDims", "Squeeze", "Transpose"}
-_EVEN_ALWAYS = {*DRAWS, "Fill", "ZerosLike", "OnesLike", "TensorListReserve", "EmptyTensorList"}
+_EVEN_ALWAYS = {"Fill", "ZerosLike", "OnesLike", "TensorListReserve", "EmptyTensorList"}
+_EVEN_ALWAYS |= set(DRAWS) - OF_DATA
 _COPIES = ("Tile", "BroadcastTo")
 # May bring back to its place what an unknown operation put elsewhere; derivatives of such.
 _FETCHES = ("GatherV2", "GatherNd", *SEGMENTS)
@@ -117,14 +118,14 @@ class Walk:
         Zeros for each row, copies of one tensor, and each row's own random numbers, are of one
         example like its data.
         """
-        if op.type in _COPIES:
+        is_random = any(isinstance(label, Public) and label.random for label in found)
+        if op.type in _COPIES and not is_random:
             copies = _copied_rows(op, self.size)
             if copies is not None:
                 return copies
         even, rows = _is_even(op, found), likely_rows(op.outputs[0], self.size)
         if even and rows is not None:
             return rows
-        is_random = any(isinstance(label, Public) and label.random for label in found)
         return Public(even, op.type in DRAWS or is_random)
 
     def _called(self, op: tf.Operation, attribute: str, found: list[Label]) -> list[Label]:
@@ -202,8 +203,16 @@ def _is_even(op: tf.Operation, found: list[Label]) -> bool:
         return bool(np.size(value)) and bool(np.all(value == np.ravel(value)[0]))
     if op.type in _EVEN_ALWAYS:
         return True
+    if op.type in OF_DATA:  # numbers that are exchanged are not independent
+        return "Shuffle" not in op.type and all(
+            isinstance(label, Public) and (label.even or tensor.shape.rank == 0)
+            for label, tensor in zip(found, op.inputs, strict=True)
+            if tensor.dtype.is_floating
+        )
     if op.type not in _EVEN:
         return False
+    if op.type in _COPIES and isinstance(found[0], Public) and found[0].random:
+        return False  # equal numbers in several places
     count = len(found) if op.type in ELEMENTWISE else 1  # axes and shapes stand behind
     return all(
         isinstance(label, Public) and (label.even or tensor.shape.rank == 0)

@@ -6,6 +6,7 @@ random rows in the shape of the data, never on the data themselves.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -19,16 +20,19 @@ from tf_lowrank_dp._keras.scopes import created_variables, is_refused_variable
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
+from tf_lowrank_dp.tracing.batch_size import is_used_as_number
 from tf_lowrank_dp.tracing.random_ops import (
     ConstantSource,
     FixedSource,
     random_numbers_from,
 )
 from tf_lowrank_dp.training.gradient_probe import check_gradients
+from tf_lowrank_dp.training.missing_values import with_missing
 from tf_lowrank_dp.training.random_batch import RANGES, random_batch, random_weights
 from tf_lowrank_dp.training.row_proof import check_rows
 
 _ROWS = 3
+_SIZES = (17, 257)  # where the size of the batch is a number in the model
 _SENTENCES = ((1, 4), (5, 8))  # words
 _TOLERANCE = 1e-4
 
@@ -85,6 +89,12 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
                 raise _reads_other_strings(model) from error
             raise
     proven = check_rows(model, forward, element_spec, recorded)
+    if usable and is_used_as_number(alike.graph):
+        _check_sizes(alike, usable[0][0], weights[-1])
+    if usable and not proven:
+        for first, other in with_missing(*usable[0]):
+            with contextlib.suppress(tf.errors.InvalidArgumentError):  # such as ids of no row
+                _check_losses(together, alike, first, other, weights[-1])
     if recorded:
         both = [tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), *pair) for pair in usable]
         check_gradients(model, forward, both, weights[::-1])
@@ -119,6 +129,17 @@ def _check_losses(
     for batch in (alone, longer):
         _check_equal(whole[0], alike(batch, values)[0], "the size of its batch")
     return compared
+
+
+def _check_sizes(alike: _Traced, batch: Nested, values: Sequence[tf.Tensor]) -> None:
+    """Compares the loss of a row in batches of sizes that an ordinary one has."""
+    first = alike(batch, values)[0]
+    for rows in _SIZES:
+        copies = -(-rows // _ROWS)
+        larger = tf.nest.map_structure(
+            lambda leaf, n=copies, rows=rows: tf.concat([leaf] * n, 0)[:rows], batch
+        )
+        _check_equal(first, alike(larger, values)[0], "the size of its batch")
 
 
 class _Traced:
@@ -167,6 +188,11 @@ class _Traced:
         self._losses = function.get_concrete_function(rows, specs)
         with keras.StatelessScope():
             pass  # initialises, when it ends, what was created in the graph
+
+    @property
+    def graph(self) -> tf.Graph:
+        """What was traced."""
+        return self._losses.graph
 
     def __call__(self, batch: Nested, values: Sequence[tf.Tensor]) -> tf.Tensor:
         """Losses `(b,)` with these values of the trainable variables."""
