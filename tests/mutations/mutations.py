@@ -286,8 +286,61 @@ MUTATIONS = [
     ),
     mutation(
         15, "a pass that was left early is not counted as a whole", "training/trainer.py",
-        "counter.assign_add(-counter % length)", "counter.assign_add(0 * counter)",
+        "tf.maximum(counter + -counter % length, self._passes * length)", "counter",
         "training/test_trainer.py::test_a_pass_over_shuffled_data_counts_as_it_is_begun",
+    ),
+    mutation(
+        15, "passes that are begun before another has a release do not count",
+        "training/trainer.py", "self._passes * length)", "0 * length)",
+        "training/test_trainer.py::"
+        "test_passes_that_are_walked_side_by_side_count_as_those_begun",
+    ),
+    mutation(
+        15, "what a step reads of other models does not count", "training/judged_graphs.py",
+        "            SPENDING.read(self._read.values(), updated)", "            pass",
+        "training/test_spent_follows_variables.py::"
+        "test_a_custom_loop_that_asks_a_private_teacher_has_spent_what_that_has",
+    ),
+    mutation(
+        15, "the file of a model that is compiled anew holds an empty ledger",
+        "optimizers/ledger_in_file.py", "in models_compiled_with(optimizer):", "in ():",
+        "training/test_spent_follows_variables.py::"
+        "test_a_loaded_model_that_is_compiled_anew_keeps_its_ledger_in_the_next_file",
+    ),
+    mutation(
+        15, "layers that are unfrozen while fit runs are trained", "training/train_step.py",
+        "    refuse_other_variables(model, run)\n", "",
+        "training/test_running_fit.py::"
+        "test_a_layer_that_a_callback_unfreezes_is_not_trained[True]",
+    ),
+    mutation(
+        8, "the probe tries no missing values", "training/probe.py",
+        "    if usable and not proven:", "    if False:",
+        "training/test_values_and_sizes.py::"
+        "test_missing_values_that_become_the_mean_of_the_batch_are_refused[of_mask-nan]",
+    ),
+    mutation(
+        8, "the size of a batch is tried for small ones only", "training/probe.py",
+        "    if usable and is_used_as_number(alike.graph):", "    if False:",
+        "training/test_values_and_sizes.py::"
+        "test_a_loss_that_knows_the_size_of_an_ordinary_batch_is_refused",
+    ),
+    mutation(
+        16, "numbers that are exchanged among the rows count as each row's own",
+        "tracing/axis_walk.py", "set(DRAWS) - OF_DATA", "set(DRAWS)",
+        "training/test_values_and_sizes.py::"
+        "test_rows_that_are_shuffled_behind_a_gate_of_zero_are_refused",
+    ),
+    mutation(
+        7, "the low bits of a private mean have no noise", "mechanism/private_statistics.py",
+        "return np.round((noisy.numpy() + fine) / grid) * grid", "return noisy.numpy()",
+        "mechanism/test_private_statistics.py::"
+        "test_no_bit_of_the_sum_is_released_without_noise[0.0]",
+    ),
+    mutation(
+        9, "an own weight's operation that has no rule is overlooked", "layers/operations.py",
+        "            failed |= shared.roots_of(op, slots)", "            continue",
+        "contracts/test_operations.py::test_an_unknown_operation_is_left_to_the_fallback",
     ),
     mutation(
         8, "layers that keep state are accepted", "training/probe.py",
@@ -395,9 +448,8 @@ MUTATIONS = [
         "accounting/test_ledger.py::test_steps_only_grow",
     ),
     mutation(
-        15, "a model forgets what was spent on weights that it loads", "optimizers/base.py",
-        "SPENDING.adopt([self], PrivacyLedger.from_json(stored), values)",
-        "PrivacyLedger.from_json(stored)",
+        15, "a model forgets what was spent on weights that it loads",
+        "optimizers/ledger_in_file.py", "SPENDING.adopt([optimizer], ledger, values)", "pass",
         "training/test_ledger.py::test_saved_weights_bring_their_ledger",
     ),
     mutation(
@@ -421,7 +473,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "a loaded ledger stays with its optimizer, which may be replaced",
-        "spending/owner.py", "things += _alive(trace.links)", "_alive(trace.links)",
+        "spending/owner.py", "things += alive(trace.links)", "alive(trace.links)",
         "training/test_spent_follows_variables.py::"
         "test_a_loaded_model_never_forgets_in_whatever_order_it_is_used",
     ),

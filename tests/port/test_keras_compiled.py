@@ -16,6 +16,7 @@ from tf_lowrank_dp._keras.compiled import (
     loss_of_step,
     loss_tracker,
     losses_and_weights,
+    models_compiled_with,
     name_of_loss,
     observe_losses,
     record_optimizer,
@@ -23,6 +24,16 @@ from tf_lowrank_dp._keras.compiled import (
     takes_training,
     with_losses,
 )
+
+
+def test_the_models_of_an_optimizer_are_those_compiled_with_it():
+    optimizer = keras.optimizers.SGD()
+    scaled = keras.optimizers.LossScaleOptimizer(optimizer)
+    models = [keras.Sequential([keras.layers.Dense(1)]) for _ in range(3)]
+    for model, own in zip(models, (optimizer, scaled, keras.optimizers.SGD()), strict=True):
+        model.compile(own, "mse")
+    found = models_compiled_with(optimizer)
+    assert {id(model) for model in found} == {id(model) for model in models[:2]}
 
 
 def two_outputs(**arguments):
