@@ -7,7 +7,6 @@ from keras import layers
 
 from tests.compatibility.case import Run, example, integers, one_hot
 from tests.compatibility.sequences import MORONEY
-from tests.compatibility.tabular import TENSORFLOW
 from tests.compatibility.vision import KERAS_IO
 
 CHOLLET = "fchollet/deep-learning-with-python-notebooks"
@@ -43,14 +42,14 @@ def reviews():
 
 
 @example(
-    TENSORFLOW,
-    "site/en/tutorials/load_data/text.ipynb",
-    "strings: `TextVectorization` inside of the model that is trained, masked embedding",
+    "tensorflow/text",
+    "docs/tutorials/text_classification_rnn.ipynb",
+    "strings: `TextVectorization` inside of the model, as long as the longest of the batch, masked",
     statement=dict(batch_size=8, num_examples=32),
 )
 def strings():
     data = reviews().shuffle(32).batch(8)
-    encoder = layers.TextVectorization(max_tokens=20, output_sequence_length=5)
+    encoder = layers.TextVectorization(max_tokens=20)  # as long as the longest
     encoder.adapt(data.map(lambda text, label: text))
     model = keras.Sequential(
         [
@@ -282,7 +281,7 @@ def seq2seq():
 @example(
     KERAS_IO,
     "examples/nlp/pretrained_word_embeddings.py",
-    "frozen embedding, convolutions of varying length, integer strings looked up beforehand",
+    "frozen embedding, convolutions of varying length, words looked up beforehand",
 )
 def frozen_embedding():
     embedding = layers.Embedding(20, 6, trainable=False)

@@ -401,7 +401,7 @@ def convmixer_run():
 
     x = activated(layers.Conv2D(8, kernel_size=2, strides=2)(x))
     skip = x
-    x = activated(layers.DepthwiseConv2D(kernel_size=5, padding="same")(x))
+    x = activated(layers.Conv2D(8, kernel_size=5, groups=8, padding="same")(x))
     x = activated(layers.Conv2D(8, kernel_size=1)(layers.Add()([x, skip])))
     outputs = layers.Dense(10, activation="softmax")(layers.GlobalAvgPool2D()(x))
     data = tf.data.Dataset.from_tensor_slices((images(32, 12, 12, 3) * 255, integers(10, 32)))
