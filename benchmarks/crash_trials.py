@@ -32,7 +32,7 @@ import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
-from tf_lowrank_dp.training import run as training_run
+from tf_lowrank_dp.training import start_run as training_run
 
 EXAMPLES, BATCH, EPOCHS = 64, 8, 8
 STEPS_PER_EPOCH = EXAMPLES // BATCH

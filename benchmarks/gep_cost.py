@@ -56,7 +56,7 @@ def prepare(case: Case) -> Workload:
     """Builds the workload, private and bound to a sampler, with the optimizer of the case."""
     import tf_lowrank_dp as tfdp
     from tf_lowrank_dp.training.compiled_loss import CompiledLoss
-    from tf_lowrank_dp.training.run import start_run
+    from tf_lowrank_dp.training.start_run import start_run
 
     keras.utils.set_random_seed(0)
     workload = MODELS[case.model](num_examples=2 * case.batch)

@@ -111,7 +111,7 @@ def _private_train_step(workload: Workload, spec: Spec) -> Callable[[Any], dict[
     """
     import tf_lowrank_dp as tfdp
     from tf_lowrank_dp.training.compiled_loss import CompiledLoss
-    from tf_lowrank_dp.training.run import start_run
+    from tf_lowrank_dp.training.start_run import start_run
 
     tfdp.make_private(workload.model, microbatch_size=spec.microbatch_size)
     _compile(workload, spec)

@@ -63,7 +63,7 @@ def test_each_name_of_the_kit_has_an_example(name):
 
 def test_captures_of_stock_layers_are_not_public():
     assert not hasattr(tfdp.layers, "Dense")
-    assert not hasattr(tfdp.training, "start_run")
+    assert "start_run" not in dir(tfdp)
 
 
 def test_files_of_models_that_were_built_with_captures_load():
@@ -119,7 +119,7 @@ def test_extensions_use_public_names_only():
 
 @pytest.mark.parametrize(
     "name",
-    ["tf_lowrank_dp.layers.dense", "tf_lowrank_dp.training.run.start_run", "tf_lowrank_dp.release"],
+    ["tf_lowrank_dp.layers.dense", "tf_lowrank_dp.training.fit.fit", "tf_lowrank_dp.release"],
 )
 def test_a_private_name_is_noticed(name):
     assert not is_public(name)

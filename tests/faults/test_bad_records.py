@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
-from tf_lowrank_dp.training.run import start_run
+from tf_lowrank_dp.training.start_run import start_run
 
 ROWS, BAD = 6, 2
 NAN, INFINITY = float("nan"), float("inf")

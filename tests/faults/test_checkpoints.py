@@ -13,7 +13,7 @@ import tensorflow as tf
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.optimizers.base import DPOptimizer
-from tf_lowrank_dp.training import run as training_run
+from tf_lowrank_dp.training import start_run as training_run
 from tf_lowrank_dp.training.state import ledger_of
 
 DELTA, STEPS = 1e-3, 4  # steps of one epoch

@@ -9,7 +9,7 @@ import pytest
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 from tf_lowrank_dp.accounting.ledger_file import LedgerFile
-from tf_lowrank_dp.training.run import check_budget
+from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.state import state_of
 
 DELTA, STEPS = 1e-3, 4  # steps of one epoch

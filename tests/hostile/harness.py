@@ -15,7 +15,7 @@ from tf_lowrank_dp.optimizers.releases import CENTRES
 from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.tracing import secret_stream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
-from tf_lowrank_dp.training.run import start_run
+from tf_lowrank_dp.training.start_run import start_run
 
 DIRECTIONS, PUBLIC = 3, 6
 

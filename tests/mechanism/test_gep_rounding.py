@@ -9,8 +9,8 @@ from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.release import coefficient_basis
 from tf_lowrank_dp.release.coefficient_basis import CoefficientBasis
-from tf_lowrank_dp.release.flat import LEAST_RATIO
 from tf_lowrank_dp.release.held_basis import HeldBasis
+from tf_lowrank_dp.release.long_vectors import LEAST_RATIO
 
 KINDS = {"held": HeldBasis, "coefficients": CoefficientBasis}
 RATIOS = (0.3, 1e-1, 1e-2, 1e-4, 1e-6, 0.0)

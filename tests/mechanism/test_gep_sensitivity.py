@@ -14,8 +14,8 @@ from tf_lowrank_dp.mechanism.clipping import clip_factors
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.release.coefficient_basis import CoefficientBasis
-from tf_lowrank_dp.release.flat import LEAST_RATIO
 from tf_lowrank_dp.release.held_basis import HeldBasis
+from tf_lowrank_dp.release.long_vectors import LEAST_RATIO
 
 SLACK = 1.0 + 1e-5
 INPUTS, OUTPUTS, ANCHORS = 12, 7, 5

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from scipy import stats
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
+from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 
 CLIP, K = 2.0, 3
 GENERATOR = np.random.default_rng(0)
@@ -22,6 +24,9 @@ HOSTILE = [
 def without_noise(monkeypatch):
     """What is summed, before the noise."""
     monkeypatch.setattr(GaussianMechanism, "release", lambda self, sums, noise: sums)
+    monkeypatch.setattr(
+        NoiseGenerator, "normal", lambda self, shapes: [tf.zeros(shape) for shape in shapes]
+    )
 
 
 def sum_of(rows):
@@ -64,6 +69,19 @@ def test_a_record_moves_the_counts_by_at_most_the_root_of_its_tokens(without_noi
 def test_counts_are_of_records_that_hold_a_token_among_their_first(without_noise):
     expected = [sum(w in list(dict.fromkeys(text))[:K] for text in TEXTS) for w in WORDS]
     np.testing.assert_array_equal(counts_of(TEXTS), expected)
+
+
+@pytest.mark.parametrize("last", [0.0, 2.0**-40, 1.0 / 3.0])
+def test_no_bit_of_the_sum_is_released_without_noise(last):
+    """Sums are float64 and normals float32: a record of 2^-40 was seen in each of 200 releases."""
+    rows = np.full((1024, 4_000), 2.0**-8)
+    rows[-1] = last * 2.0**-8
+    released = tfdp.private_mean(rows, l2_norm_clip=CLIP, noise_multiplier=4.0).value * 1024
+    multiples = released / 2.0 ** (3 - 30)
+    np.testing.assert_array_equal(multiples, np.round(multiples))
+    for bits in (2, 6, 10):  # uniform, whatever the sum is
+        counts = np.bincount((multiples % 2**bits).astype(int), minlength=2**bits)
+        assert stats.chisquare(counts).pvalue > 1e-6
 
 
 def test_the_noise_is_normal_with_the_stated_deviation_and_fresh():

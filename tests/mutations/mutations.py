@@ -245,7 +245,7 @@ MUTATIONS = [
         "test_records_nearly_inside_the_subspace_never_release_more_than_the_clip",
     ),
     mutation(
-        6, "GEP's parts may be rounding only", "release/flat.py",
+        6, "GEP's parts may be rounding only", "release/long_vectors.py",
         " + LEAST_RATIO**2 * self._squares", "",
         "mechanism/test_gep_rounding.py::"
         "test_what_a_record_releases_hardly_depends_on_the_layout_of_its_batch",
@@ -257,7 +257,7 @@ MUTATIONS = [
         f"{HOSTILE}[sequence dpsgd]",
     ),
     mutation(
-        7, "TensorFloat-32 stays on", "training/run.py",
+        7, "TensorFloat-32 stays on", "training/start_run.py",
         "tf.config.experimental.enable_tensor_float_32_execution(False)", "pass",
         "hostile/test_wall.py::test_a_run_switches_tensor_float_32_off",
     ),
@@ -366,7 +366,7 @@ MUTATIONS = [
         13, "GEP is counted as its public code does: two releases, each amplified by sampling",
         (
             (
-                "training/run.py",
+                "training/start_run.py",
                 "noise_multiplier=mechanism.event.noise_multiplier,",
                 "noise_multiplier=mechanism.event.noise_multiplier * num_blocks**0.5,",
             ),
@@ -446,8 +446,8 @@ MUTATIONS = [
     ),
     mutation(
         17, "gradients are centred by the mean of this step's data, before its release",
-        "release/centred.py", "centred[i] = gradients[i].centred(centre)",
-        "centred[i] = gradients[i].centred(tf.reduce_mean(gradients[i].mean_inputs(), 0))",
+        "release/centred.py", "centred[i] = gradient.centred(centre)",
+        "centred[i] = gradient.centred(tf.reduce_mean(gradient.mean_inputs(), 0))",
         f"{HOSTILE}[dense dpsgd centred]",
     ),
     mutation(

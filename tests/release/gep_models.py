@@ -8,7 +8,7 @@ import tf_lowrank_dp as tfdp
 from tests import oracle
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.release.coefficient_basis import CoefficientBasis
-from tf_lowrank_dp.training.run import start_run
+from tf_lowrank_dp.training.start_run import start_run
 
 CLASSES, PUBLIC = 3, 24
 FREE = {"embedding_clip": float("inf"), "residual_clip": float("inf"), "noise_multiplier": 0.0}

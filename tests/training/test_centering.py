@@ -11,7 +11,7 @@ import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.release.centred import CentredSpace
-from tf_lowrank_dp.training.run import start_run
+from tf_lowrank_dp.training.start_run import start_run
 
 ROWS = 24
 INNER = {

@@ -11,8 +11,8 @@ import tensorflow as tf
 from dp_accounting.rdp import RdpAccountant
 
 import tf_lowrank_dp as tfdp
-from tf_lowrank_dp.training.run import start_run
 from tf_lowrank_dp.training.running_fit import executing
+from tf_lowrank_dp.training.start_run import start_run
 from tf_lowrank_dp.training.state import ledger_of, state_of
 
 DELTA, ROWS, NOISE = 1e-5, 1000, 1.0
@@ -203,6 +203,24 @@ def test_no_step_is_taken_after_a_callback_has_exchanged_something(
     compiled_anew(model, rows)
     outer_fit(model, rows, steps=2)  # the remedy
     assert ledger_of(model).entries[-1].steps == 2
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_a_layer_that_a_callback_unfreezes_is_not_trained(model, rows, eager):
+    """It would be updated by steps that its ledger does not know."""
+    model.compile(model.optimizer, loss=model.loss, run_eagerly=eager)
+    model.layers[0].trainable = False
+    weights = model.layers[0].get_weights()
+
+    def unfreeze():
+        model.layers[0].trainable = True
+        model.make_train_function(force=True)
+
+    with pytest.raises(RuntimeError, match="frozen or unfrozen since.*fit once for each stage"):
+        outer_fit(model, rows, Intruder(unfreeze), steps=5)
+    for before, after in zip(weights, model.layers[0].get_weights(), strict=True):
+        np.testing.assert_array_equal(before, after)
+    assert ledger_of(model).entries[-1].steps == 1
 
 
 def test_another_model_that_trains_the_same_layers_meanwhile_is_counted(model, rows):

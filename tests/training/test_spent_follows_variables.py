@@ -1,8 +1,11 @@
 """What was spent follows the variables that private steps have updated, into every model."""
 
+import io
 import pickle
 import tempfile
+import zipfile
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -329,6 +332,73 @@ def test_a_model_that_is_saved_before_its_own_first_step_holds_the_ledger_of_its
     other = private(classifier(encoder_of(trained)), noise_multiplier=SECOND)
     other.save(tmp_path / "model.keras")
     assert spent(keras.models.load_model(tmp_path / "model.keras")) == of_runs(FIRST)
+
+
+def ledgers_in(path):
+    """What a file says was spent, without the library's loading it."""
+    with zipfile.ZipFile(path) as file:
+        weights = io.BytesIO(file.read("model.weights.h5"))
+    found = []
+
+    def collect(name, item):
+        if name.endswith("privacy_ledger"):
+            found.append(PrivacyLedger.from_json(item[()].tobytes().decode()))
+
+    with h5py.File(weights) as file:
+        file.visititems(collect)
+    return found
+
+
+@pytest.mark.parametrize("use", [lambda model: model, lambda model: classifier(model.layers[0])])
+def test_a_loaded_model_that_is_compiled_anew_keeps_its_ledger_in_the_next_file(
+    trained, tmp_path, use
+):
+    """Before it is made private again: the next file had held an empty ledger."""
+    trained.save(tmp_path / "model.keras")
+    model = use(keras.models.load_model(tmp_path / "model.keras"))
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=SECOND), "mse")
+    model.save(tmp_path / "next.keras")
+    [ledger] = ledgers_in(tmp_path / "next.keras")
+    assert ledger.epsilon(DELTA, accountant="rdp") == of_runs(FIRST)
+
+
+def test_a_model_that_learns_from_a_private_one_has_spent_what_that_has(trained, private, data):
+    """A teacher that the loss asks, in fit; also when the teacher has learnt more since."""
+    def distilled(y_true, y_pred):
+        wanted = tf.nn.softmax(trained(tf.one_hot(tf.cast(y_true, tf.int32), 5)))
+        return keras.losses.categorical_crossentropy(wanted, y_pred, from_logits=True)
+
+    student = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    arguments = {"noise_multiplier": SECOND, "accountant": "rdp", "delta": DELTA}
+    private(student, "sgd", loss=distilled, **arguments)
+    student.fit(*data(), batch_size=6, verbose=0)
+    assert spent(student) == of_runs(FIRST, SECOND)
+    assert spent(trained) == of_runs(FIRST)
+    trained.fit(*data(), batch_size=6, verbose=0)
+    student.fit(*data(), batch_size=6, verbose=0)
+    entries = ledger_of(student).entries
+    assert sorted((entry.noise_multiplier, entry.steps) for entry in entries) == [
+        (FIRST, 2 * STEPS), (SECOND, 2 * STEPS)
+    ]  # fmt: skip
+
+
+def test_a_custom_loop_that_asks_a_private_teacher_has_spent_what_that_has(
+    trained, private, data
+):
+    student = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    private(student, "sgd", noise_multiplier=SECOND, accountant="rdp", delta=DELTA)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=STEPS)
+    trainer = tfdp.PrivateTrainer(student, sampler)
+
+    def forward(batch):
+        wanted = tf.nn.softmax(trained(batch["x"], training=False))
+        outputs = student(batch["x"], training=True)
+        return keras.losses.categorical_crossentropy(wanted, outputs, from_logits=True), ()
+
+    for batch in sampler:
+        trainer.apply(trainer.gradients(forward, batch))
+    assert spent(student) == of_runs(FIRST, SECOND)
+    assert spent(keras.Sequential([keras.Input((5,)), student.layers[0]])) == of_runs(FIRST, SECOND)
 
 
 def save_by_keras(model, path):

@@ -229,6 +229,31 @@ def test_a_pass_over_shuffled_data_counts_as_it_is_begun(private, small_model, d
         list(trainer.one_pass(shuffled(data, 30)))
 
 
+def test_passes_that_are_walked_side_by_side_count_as_those_begun(private, small_model, data):
+    """Eight passes of which the first batch of each was released counted as two."""
+    model = private(small_model(), noise_multiplier=4.0)
+    sampling = Sampling.shuffle(6, steps_per_pass=4)
+    trainer = tfdp.PrivateTrainer(model, sampling, steps=80)
+    passes = [trainer.one_pass(shuffled(data)) for _ in range(8)]
+    for batch in zip(*passes, strict=True).__next__():
+        trainer.apply(trainer.gradients(forward_of(model), batch))
+    true = tfdp.accounting.PrivacyLedger([tfdp.accounting.LedgerEntry(sampling, 4.0, steps=32)])
+    assert tfdp.privacy_spent(model, DELTA) >= true.epsilon(DELTA)
+    with pytest.raises(RuntimeError, match="Finish a pass before the next"):
+        next(passes[0])
+
+
+def test_a_layer_that_is_unfrozen_before_apply_is_refused(private, small_model, data):
+    model = private(small_model(), noise_multiplier=1.0)
+    model.layers[0].trainable = False
+    sampler = sampler_of(data)
+    trainer = tfdp.PrivateTrainer(model, sampler, steps=2)
+    gradients = trainer.gradients(forward_of(model), next(iter(sampler)))
+    model.layers[0].trainable = True
+    with pytest.raises(RuntimeError, match="frozen or unfrozen since"):
+        trainer.apply(gradients)
+
+
 def test_a_graph_takes_no_step_after_its_budget(private, small_model, data):
     model = private(small_model(), epsilon=2.0, delta=DELTA, accountant="rdp")
     sampler = sampler_of(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -16,6 +17,20 @@ from tf_lowrank_dp._types import LossLike, Nested
 def takes_training(model: keras.Model) -> bool:
     """Whether the model's `call` has an argument `training`."""
     return model._call_has_training_arg
+
+
+def models_compiled_with(optimizer: keras.optimizers.Optimizer) -> list[keras.Model]:
+    """The living models whose optimizer this is, under a `LossScaleOptimizer` as well.
+
+    Keras tells an optimizer neither that a model is compiled with it nor what it is saved with.
+    """
+    models = [thing for thing in gc.get_objects() if issubclass(type(thing), keras.Model)]
+    found = []
+    for model in models:
+        own = getattr(model, "optimizer", None)
+        if optimizer in (own, getattr(own, "inner_optimizer", None)):
+            found.append(model)
+    return found
 
 
 class LossObserver(Protocol):

@@ -17,8 +17,8 @@ from tf_lowrank_dp.accounting.calibration import (
     max_steps,
 )
 from tf_lowrank_dp.accounting.composition import ACCOUNTANTS
-from tf_lowrank_dp.accounting.entry import LedgerEntry
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
+from tf_lowrank_dp.accounting.ledger_entry import LedgerEntry
 from tf_lowrank_dp.accounting.ledger_file import LedgerFile, open_ledger_file
 from tf_lowrank_dp.accounting.planned import dp_sgd_statement
 from tf_lowrank_dp.accounting.release_entry import ReleaseEntry

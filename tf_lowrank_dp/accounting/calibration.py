@@ -10,8 +10,8 @@ import numpy as np
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import composition
-from tf_lowrank_dp.accounting.entry import LedgerEntry
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
+from tf_lowrank_dp.accounting.ledger_entry import LedgerEntry
 from tf_lowrank_dp.accounting.planned import planned_sampling, planned_steps
 from tf_lowrank_dp.accounting.sampling import Sampling
 from tf_lowrank_dp.accounting.search import largest, smallest

@@ -10,7 +10,7 @@ import dp_accounting
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import composition, serialization
-from tf_lowrank_dp.accounting.entry import Entry, mechanisms_of, neighboring_relation
+from tf_lowrank_dp.accounting.ledger_entry import Entry, mechanisms_of, neighboring_relation
 
 
 class PrivacyLedger:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from tf_lowrank_dp import _validate
-from tf_lowrank_dp.accounting.entry import LedgerEntry
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
+from tf_lowrank_dp.accounting.ledger_entry import LedgerEntry
 from tf_lowrank_dp.accounting.sampling import Sampling, steps_per_epoch
 from tf_lowrank_dp.accounting.statement import statement
 

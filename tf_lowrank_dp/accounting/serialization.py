@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-from tf_lowrank_dp.accounting.entry import Entry, LedgerEntry
 from tf_lowrank_dp.accounting.event_text import event_from_dict, event_to_dict
+from tf_lowrank_dp.accounting.ledger_entry import Entry, LedgerEntry
 from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
 from tf_lowrank_dp.accounting.sampling import Sampling
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import dp_accounting
 
 from tf_lowrank_dp import _validate
-from tf_lowrank_dp.accounting.entry import Entry, LedgerEntry, neighboring_relation
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
+from tf_lowrank_dp.accounting.ledger_entry import Entry, LedgerEntry, neighboring_relation
 from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
 from tf_lowrank_dp.accounting.sampling import Sampling
 

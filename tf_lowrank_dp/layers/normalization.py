@@ -115,10 +115,10 @@ def _group_mean(x: tf.Tensor, channel: int, groups: int) -> Callable[[tf.Tensor]
 
     def mean(tensor: tf.Tensor) -> tf.Tensor:
         by_channel = tf.reduce_mean(tensor, space, keepdims=True)
-        shape = tf.shape(by_channel)
         by_group = tf.reshape(by_channel, [-1, groups, channels // groups])
         means = tf.reduce_mean(by_group, axis=-1, keepdims=True)
-        return tf.reshape(tf.repeat(means, channels // groups, axis=-1), shape)
+        means = tf.tile(means, [1, 1, channels // groups])
+        return tf.reshape(means, [-1, *by_channel.shape[1:]])
 
     return mean
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
@@ -152,5 +153,18 @@ def _mechanism(l2_norm_clip: float, noise_multiplier: float) -> GaussianMechanis
 
 
 def _released(mechanism: GaussianMechanism, total: tf.Tensor) -> np.ndarray:
-    [[released]] = mechanism.release([[total]], NoiseGenerator())
-    return released.numpy()
+    """The total, float64 `(n,)`, with noise, in multiples of a `2^-30`th of its deviation.
+
+    Normals are float32: below their last bits a float64 total would be released as it is.  So
+    finer noise is added, down to below the multiples, and the total is rounded to them as well,
+    which moves it by at most `grid sqrt(n)` more for a record: the noise is as much larger.
+    """
+    clip, multiplier = mechanism.l2_norm_clip, mechanism.noise_multiplier
+    grid = 2.0 ** (math.floor(math.log2(multiplier * clip)) - 30)
+    noise, size = NoiseGenerator(), total.shape[0]
+    wider = multiplier * (1.0 + grid * math.sqrt(size) / clip)
+    rounded = tf.round(total / grid) * grid
+    [[noisy]] = dataclasses.replace(mechanism, noise_multiplier=wider).release([[rounded]], noise)
+    [finer] = noise.normal([(size,)])
+    fine = finer.numpy().astype(np.float64) * (multiplier * clip * 2.0**-12)
+    return np.round((noisy.numpy() + fine) / grid) * grid

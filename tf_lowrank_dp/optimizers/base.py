@@ -26,6 +26,7 @@ from tf_lowrank_dp.optimizers.checks import (
     check_scales,
     refuse_foreign_arguments,
 )
+from tf_lowrank_dp.optimizers.ledger_in_file import LEDGER_KEYS, load_ledger, save_ledger
 from tf_lowrank_dp.optimizers.releases import ReleaseBlocks, composed_space
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.public_data import PublicData
@@ -33,12 +34,10 @@ from tf_lowrank_dp.release.scaled import scaled_anchors, scales_of
 from tf_lowrank_dp.release.space import Normal, ReleaseSpace
 from tf_lowrank_dp.spending import SPENDING
 
-_LEDGER_KEY = "privacy_ledger"
 _SETTINGS = """
 l2_norm_clip epsilon delta noise_multiplier planned_steps clipping centering gradient_scale
 gradient_method accountant name
 """.split()
-_VALUES_KEY = "private_values"
 _SIGMA_KEY = "calibrated_noise_multiplier"
 
 
@@ -256,33 +255,19 @@ class DPOptimizer(keras.optimizers.Optimizer):
     def save_own_variables(self, store: MutableMapping[str, np.ndarray]) -> None:
         """Stores ledger and algorithm's state; Keras stores the inner optimizer beside them."""
         self.algorithm_state.save(store)
-        values = SPENDING.values_to_save(self, without=self.state_variables)
-        if values.size:
-            store[_VALUES_KEY] = values
-        store[_LEDGER_KEY] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
+        save_ledger(self, self.state_variables, store)
 
     def load_own_variables(self, store: Mapping[str, np.ndarray]) -> None:
         """Adds the stored ledger to the variables, and takes the stored state of the algorithm.
 
-        What was spent on loaded weights stays spent.  Where there is no ledger, or it is damaged,
-        the prior spend is unknown from then on.
+        What was spent on loaded weights stays spent.
 
         Raises:
             ValueError: the stored ledger is damaged.
         """
-        if _LEDGER_KEY not in store.keys():
-            SPENDING.adopt([self], PrivacyLedger(prior_spend_unknown=True))
-            return
-        try:
-            stored = np.asarray(store[_LEDGER_KEY], np.uint8).tobytes().decode()
-            values = store[_VALUES_KEY] if _VALUES_KEY in store.keys() else None
-            SPENDING.adopt([self], PrivacyLedger.from_json(stored), values)
-        except ValueError:
-            SPENDING.adopt([self], PrivacyLedger(prior_spend_unknown=True))
-            raise
-        own = (_LEDGER_KEY, _VALUES_KEY)
-        state = {name: store[name] for name in store.keys() if name not in own}
-        self.algorithm_state.load(state)
+        load_ledger(self, store)
+        if any(key in store.keys() for key in LEDGER_KEYS):
+            self.algorithm_state.load({k: store[k] for k in store.keys() if k not in LEDGER_KEYS})
 
     @property
     def privacy_settings(self) -> dict:

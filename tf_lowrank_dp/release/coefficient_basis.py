@@ -14,8 +14,8 @@ from tf_lowrank_dp.per_example.gradient import (
 )
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.release.bases import leading_coefficients
-from tf_lowrank_dp.release.flat import LEAST_RATIO, PartOf, flat_rows
 from tf_lowrank_dp.release.held_basis import Anchor, formed
+from tf_lowrank_dp.release.long_vectors import LEAST_RATIO, PartOf, flat_rows
 from tf_lowrank_dp.release.space import Normal
 
 _DOUBLE_ROUNDOFF = 2.0**-53

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient, PerExampleTensor
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.release.bases import leading_rows
-from tf_lowrank_dp.release.flat import Joined, PartOf, flat_rows
+from tf_lowrank_dp.release.long_vectors import Joined, PartOf, flat_rows
 from tf_lowrank_dp.release.space import Normal
 
 Anchor = tuple[tf.Tensor, ...]

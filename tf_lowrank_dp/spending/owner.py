@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tf_lowrank_dp.accounting import LedgerFile, PrivacyLedger, open_ledger_file
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.record import Record, merged
-from tf_lowrank_dp.spending.trace import Thing, Trace
+from tf_lowrank_dp.spending.trace import Thing, Trace, alive
 from tf_lowrank_dp.spending.values import KnownValues, stored_digests
 
 _UNKNOWN = Record(PrivacyLedger(prior_spend_unknown=True))
@@ -32,7 +33,8 @@ class Spending:
     Proof, by induction over what changes a value.  *A private step* of a run makes what it
     updates a function of its release and of what it reads.  `begin`, called before, has added to
     each updated thing the run, whose steps are read from the counter that the release itself
-    increments, and the records of all that it reads; these grow by their own counters, and when
+    increments, and the records of all that it reads; `read` adds those that its graph alone knows.
+    These grow by their own counters, and when
     a thing gains a record between two steps, `version` changes and the run begins anew.  *A file
     with a ledger* brings values that depend on this ledger at most; `adopt` adds it to all that
     the optimizer is linked to: from the start the variables it is built with, and all of the
@@ -62,7 +64,7 @@ class Spending:
             trace = self._traces.get(id(thing))
             if trace is not None:
                 found |= trace.records
-                found |= self.records(_alive(trace.links))
+                found |= self.records(alive(trace.links))
         return frozenset(found)
 
     def ledger(self, things: Iterable[Thing]) -> PrivacyLedger:
@@ -88,6 +90,12 @@ class Spending:
             self._trace(thing).runs |= {run}
         return records - {run}
 
+    def read(self, handles: Iterable[tf.Tensor], updated: Sequence[Thing]) -> None:
+        """States that steps which update these things read the variables with these handles."""
+        wanted = {id(handle) for handle in handles}
+        read = [t.thing() for t in [*self._traces.values()] if t.has_handle(wanted)]
+        self._attach(updated, self.records(read))
+
     def link(self, optimizer: Thing, things: Iterable[Thing], loadable: Sequence = ()) -> None:
         """States that an optimizer keeps the ledger of these things, in files that it is saved to.
 
@@ -99,9 +107,9 @@ class Spending:
             loadable: variables whose values a file may replace before the model is looked at.
         """
         trace = self._trace(optimizer)
-        known = {id(thing) for thing in _alive(trace.links)}
+        known = {id(thing) for thing in alive(trace.links)}
         new = [thing for thing in things if id(thing) not in known]
-        trace.links = [weakref.ref(thing) for thing in [*_alive(trace.links), *new]]
+        trace.links = [weakref.ref(thing) for thing in [*alive(trace.links), *new]]
         self._attach(new, frozenset(record for record in trace.records if record.is_loaded))
         for variable, digest in zip(loadable, digests(loadable), strict=True):
             self._trace(variable).latest = digest
@@ -125,7 +133,7 @@ class Spending:
         """
         things = list(things)
         for trace in [self._trace(thing) for thing in things]:
-            things += _alive(trace.links)
+            things += alive(trace.links)
         record = self.add(things, ledger)
         if values is not None:
             self._values.add(values, record)
@@ -152,7 +160,7 @@ class Spending:
             without: variables that no other model will hold.
         """
         excluded = {id(thing) for thing in without}
-        linked = [v for v in _alive(self._trace(optimizer).links) if id(v) not in excluded]
+        linked = [v for v in alive(self._trace(optimizer).links) if id(v) not in excluded]
         self.recognise([thing for thing in linked if not isinstance(thing, keras.layers.Layer)])
         made: dict[int, Thing] = {}
         for thing in linked:
@@ -238,7 +246,7 @@ class Spending:
     def _trace(self, thing: Thing) -> Trace:
         trace = self._traces.get(id(thing))
         if trace is None:
-            trace = self._traces[id(thing)] = Trace()
+            trace = self._traces[id(thing)] = Trace(weakref.ref(thing))
             weakref.finalize(thing, self._traces.pop, id(thing), None).atexit = False
         return trace
 
@@ -284,10 +292,6 @@ def _values_of(thing: Thing) -> list[keras.Variable]:
 
 def _steps(runs: Iterable[Record]) -> int:
     return sum(run.steps for run in runs)
-
-
-def _alive(references: Iterable[weakref.ref]) -> list[Thing]:
-    return [thing for thing in (reference() for reference in references) if thing is not None]
 
 
 SPENDING = Spending()

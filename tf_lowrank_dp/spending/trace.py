@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import keras
@@ -19,6 +20,7 @@ class Trace:
     """What is known of one variable, or of another thing that is asked what was spent on it.
 
     Attributes:
+        thing: the variable or other thing.
         records: what its value depends on.
         runs: those whose steps update it, or have made the value that a file brought.
         latest: digest of its value when it was last looked at.
@@ -28,6 +30,7 @@ class Trace:
         links: other things whose records count as its own.
     """
 
+    thing: weakref.ref
     records: frozenset[Record] = frozenset()
     runs: frozenset[Record] = frozenset()
     latest: bytes | None = None
@@ -35,3 +38,14 @@ class Trace:
     seen_at: int | None = None
     watched: int = 0
     links: list[weakref.ref] = dataclasses.field(default_factory=list)
+
+    def has_handle(self, handles: set[int]) -> bool:
+        """Whether it is of a variable whose handle has one of these `id`s."""
+        thing = self.thing()
+        value = thing.value if isinstance(thing, keras.Variable) else None
+        return id(getattr(value, "handle", None)) in handles
+
+
+def alive(references: Iterable[weakref.ref]) -> list[Thing]:
+    """What still exists of these."""
+    return [thing for thing in (reference() for reference in references) if thing is not None]

@@ -46,6 +46,11 @@ class FixedSource:
         counter = tf.constant(np.array([0, self._next], np.uint64))
         return tf.constant(np.array([0x7D0], np.uint64)), counter
 
+    @property
+    def was_used(self) -> bool:
+        """Whether anything was drawn."""
+        return self._next > 0
+
     def owns(self, resource: tf.Tensor) -> bool:
         return False
 

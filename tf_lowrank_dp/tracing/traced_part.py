@@ -29,10 +29,12 @@ class TracedPart:
     Attributes:
         digest: of what it computes.
         writes: operations that change state or leave TensorFlow, by type and name.
+        reads: handles of the variables that it reads.
     """
 
     digest: bytes
     writes: tuple[str, ...]
+    reads: tuple[tf.Tensor, ...]
 
 
 def traced_part(graph: tf.Graph, before: int, batch: Sequence[tf.Tensor] = ()) -> TracedPart:
@@ -47,25 +49,34 @@ def traced_part(graph: tf.Graph, before: int, batch: Sequence[tf.Tensor] = ()) -
     names = {op.name for op in graph.get_operations()[before:] if op.type not in _INPUTS}
     library = _Library(functions_of(definition))
     leaves = {tensor.name: index for index, tensor in enumerate(batch)}
+    reads: dict[int, tf.Tensor] = {}
 
     def outside(name: str) -> tuple:
         """What tells a tensor from outside of the piece from others that it could be."""
-        tensor = graph.get_tensor_by_name(name)
-        return ("batch", leaves[name]) if name in leaves else ("outside", *_origin(tensor))
+        if name in leaves:
+            return "batch", leaves[name]
+        tensor = _captured(graph.get_tensor_by_name(name))
+        if tensor.dtype == tf.resource:
+            reads[id(tensor)] = tensor
+        return "outside", *_origin(tensor)
 
     nodes = [node for node in definition.node if node.name in names]
     digest = library.digest_of(nodes, (), outside=outside)
-    return TracedPart(digest, tuple(library.writes))
+    return TracedPart(digest, tuple(library.writes), tuple(reads.values()))
+
+
+def _captured(tensor: tf.Tensor) -> tf.Tensor:
+    """What a tensor of a graph stands for outside of all graphs that capture it."""
+    while tf.is_symbolic_tensor(tensor):
+        outer = [o for o, inner in getattr(tensor.graph, "captures", ()) if inner is tensor]
+        if not outer:
+            break
+        tensor = outer[0]
+    return tensor
 
 
 def _origin(tensor: tf.Tensor) -> tuple:
-    """Kind and type of a tensor that a graph captures, and the value of a constant."""
-    captured = {id(inner): outer for outer, inner in getattr(tensor.graph, "captures", ())}
-    while id(tensor) in captured:
-        tensor = captured[id(tensor)]
-        if not tf.is_symbolic_tensor(tensor):
-            break
-        captured = {id(inner): outer for outer, inner in getattr(tensor.graph, "captures", ())}
+    """Kind and type of a tensor from outside, and the value of a constant."""
     form = tensor.dtype.name, str(tensor.shape)
     if tensor.dtype in (tf.resource, tf.variant):
         return ("variable", form[0])

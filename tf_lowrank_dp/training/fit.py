@@ -15,12 +15,12 @@ from tf_lowrank_dp._types import Logs, Nested
 from tf_lowrank_dp.sampling import count_rows, to_rows
 from tf_lowrank_dp.sampling.padding import part_rows
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
-from tf_lowrank_dp.training.run import check_budget, start_run
 from tf_lowrank_dp.training.running_fit import (
     allow_execution,
     check_run,
@@ -28,6 +28,7 @@ from tf_lowrank_dp.training.running_fit import (
     running,
 )
 from tf_lowrank_dp.training.saving import restore_backup
+from tf_lowrank_dp.training.start_run import start_run
 from tf_lowrank_dp.training.state import look, state_of
 from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
@@ -201,8 +202,8 @@ def _judged(
     """The graphs of the model that were looked at, now or for the run that goes on."""
     run = state_of(model).run
     if run is not None and run.judged is not None and run.sampling == data.sampling:
-        assert run.loss is not None
-        if run.loss.is_current and run.judged.holds(data.element_spec, method, rows):
+        is_current = run.loss is not None and run.loss.is_current
+        if is_current and run.judged.holds(data.element_spec, method, rows):
             return run.judged
     judged = JudgedGraphs(model, loss, method, rows)
     judged.judge(data.element_spec)

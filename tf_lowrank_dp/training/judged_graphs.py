@@ -18,6 +18,7 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.methods import METHODS, RECORDED
+from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
@@ -45,6 +46,7 @@ class JudgedGraphs:
         self._model, self._forward = model, forward
         self._method, self._compiled_rows = gradient_method, compiled_rows
         self._digests: set[bytes] = set()
+        self._read: dict[int, tf.Tensor] = {}
         self._circumstances: tuple = ()
 
     def judge(self, element_spec: Nested) -> None:
@@ -139,6 +141,18 @@ class JudgedGraphs:
                 "TensorFlow or keras.ops, and keep statistics outside of the model."
             )
         self._digests.add(part.digest)
+        own = {id(variable.value.handle) for variable in self._model.variables}
+        self._read |= {id(handle): handle for handle in part.reads if id(handle) not in own}
+        self.count_what_is_read()
+
+    def count_what_is_read(self) -> None:
+        """Adds to the model what was spent on the variables of others that its graphs read.
+
+        A loss, a `Lambda` or a custom loop may ask another model, such as a private teacher.
+        """
+        if self._read:
+            updated = [self._model, *self._model.trainable_variables]
+            SPENDING.read(self._read.values(), updated)
 
 
 def refuse_composites(batch: Nested) -> None:

@@ -54,10 +54,12 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
             gradient of a variable would be wrong, or state is changed or created.
     """
     generator = np.random.default_rng(0)
-    together = _Traced(model, forward, element_spec, FixedSource())
+    source = FixedSource()
+    together = alike = _Traced(model, forward, element_spec, source)
     _check_state(model, together.changed)
-    # Random numbers that are the same for all rows do not depend on how many there are.
-    alike = _Traced(model, forward, element_spec, ConstantSource())
+    if source.was_used:
+        # Random numbers that are the same for all rows do not depend on how many there are.
+        alike = _Traced(model, forward, element_spec, ConstantSource())
     if alike.created:
         raise _creates(model, f"'{alike.created[0].path}'")
     present = [tf.convert_to_tensor(variable) for variable in model.trainable_variables]

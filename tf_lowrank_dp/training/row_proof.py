@@ -42,11 +42,11 @@ def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, reco
         lambda spec: tf.TensorSpec([size, *spec.shape[1:]], spec.dtype), element_spec
     )
 
-    def losses(batch: Nested) -> tf.Tensor:
-        with random_numbers_from(FixedSource()), seeds_kept():
-            return forward(batch)[0]
+    places = [Rows(0)]
 
-    places: list[Rows] = []
+    def losses(batch: Nested) -> list[tf.Tensor]:
+        with random_numbers_from(FixedSource()), seeds_kept():
+            return [forward(batch)[0]]
 
     def gradients(batch: Nested) -> list[tf.Tensor]:
         tape = tf.GradientTape(watch_accessed_variables=False)
@@ -57,9 +57,17 @@ def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, reco
             results = tape.gradient(found, [output for output, _ in watched])
             pairs = zip(results, watched, strict=True)
             kept = [(gradient, rows) for gradient, (_, rows) in pairs if gradient is not None]
-            places[:] = [rows for _, rows in kept]
-            return [gradient for gradient, _ in kept]
+            places[1:] = [rows for _, rows in kept]
+            return [found, *(gradient for gradient, _ in kept)]
 
+    error = None
+    if recorded:
+        try:
+            return _follow(model, _traced(gradients, batch), batch, places)
+        except UnsupportedModelError:
+            raise
+        except (ValueError, TypeError, tf.errors.OpError) as raised:
+            error, places[1:] = raised, []
     try:
         graph = _traced(losses, batch)
     except UnsupportedModelError:
@@ -67,22 +75,15 @@ def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, reco
     except (ValueError, TypeError, tf.errors.OpError):
         return False  # It cannot be traced with this number of examples.
     # Where examples are differentiated one at a time, none can be joined with others.
-    proven = _follow(model, graph, batch, size, "its losses" if recorded else None)
-    if not recorded:
-        return proven
-    try:
-        graph = _traced(gradients, batch)
-    except UnsupportedModelError:
-        raise
-    except ValueError as error:
+    proven = _follow(model, graph, batch, places, refuse=recorded)
+    if error is not None:
         raise UnsupportedModelError(
             "Expected layers whose outputs have the examples in their first axis. Received: "
             f"'{model.name}', which cannot be traced with them recorded ({error}). If the model "
             "joins examples with another axis, use gradient_method='vectorized', or register the "
             "class of the surrounding layer with tf_lowrank_dp.layers.register_fallback."
         ) from error
-    what = "the gradients of its losses"
-    return _follow(model, graph, batch, size, what, places) and proven
+    return proven
 
 
 def _traced(function: Callable, batch: Nested) -> tf.Graph:
@@ -90,22 +91,24 @@ def _traced(function: Callable, batch: Nested) -> tf.Graph:
 
 
 def _follow(
-    model: keras.Model,
-    graph: tf.Graph,
-    batch: Nested,
-    size: int,
-    what: str | None,
-    places: Sequence[Rows] = (),
+    model: keras.Model, graph: tf.Graph, batch: Nested, places: Sequence[Rows], refuse: bool = True
 ) -> bool:
-    """Whether the results of a graph are of one example each; refuses `what` joins several.
+    """Whether the results of a graph, the losses first, are of one example each.
 
-    `places` says where the examples have to be in each result; first if there are none.
+    Args:
+        model: the model.
+        graph: of its losses, and of gradients of them.
+        batch: nested `tf.TensorSpec` that it was traced with.
+        places: where the examples have to be in each result.
+        refuse: whether a result that joins several is refused.
     """
-    labels = Walk(size).outputs(graph, [Rows(0)] * len(tf.nest.flatten(batch)))
-    for label in labels:
-        if isinstance(label, Joined) and what is not None:
+    leaves = tf.nest.flatten(batch)
+    labels = Walk(leaves[0].shape[0]).outputs(graph, [Rows(0)] * len(leaves))
+    whats = ["its losses"] + ["the gradients of its losses"] * (len(labels) - 1)
+    for label, what in zip(labels, whats, strict=True):
+        if isinstance(label, Joined) and refuse:
             raise _joins(model, label, what)
-    return list(labels) == (list(places) or [Rows(0)] * len(labels))
+    return list(labels) == list(places)
 
 
 def _joins(model: keras.Model, label: Joined, what: str) -> UnsupportedModelError:

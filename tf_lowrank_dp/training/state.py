@@ -32,7 +32,7 @@ class Run:
         entry: the run's line in the ledger, without its steps.
         record: the same with its steps, as variables keep it.
         loss: per-example losses of the model, or None in a custom loop.
-        judged: the graphs of `fit` that were looked at; None in a custom loop.
+        judged: the graphs that were looked at, None before that.
         limit: the steps that the optimizer's target allows; None without one.
         others: other records that the model depends on.
         version: of `SPENDING`, when `others` were found.
@@ -57,6 +57,11 @@ class Run:
     def steps(self) -> int:
         """Number of releases so far."""
         return self.record.steps
+
+    @property
+    def other_steps(self) -> int:
+        """Grows whenever another run spends on what this one depends on."""
+        return sum(record.ledger.num_steps for record in self.others)
 
     @property
     def ledger(self) -> PrivacyLedger:
@@ -97,6 +102,20 @@ def ledger_of(model: keras.Model) -> PrivacyLedger:
     """What was spent on a model, private or not, now: on any variable or layer that it holds."""
     look(model)
     return SPENDING.ledger(things_of(model))
+
+
+def refuse_other_variables(model: keras.Model, run: Run) -> None:
+    """Refuses a step on other variables than those of the run, whose ledger they would not have.
+
+    Raises:
+        RuntimeError: a layer was frozen or unfrozen since the run began.
+    """
+    if [id(v) for v in model.trainable_variables] != [id(v) for v in run.variables]:
+        raise RuntimeError(
+            "Expected the trainable variables with which training began. Received: "
+            f"'{model.name}' with others, as a layer was frozen or unfrozen since. Call fit once "
+            "for each stage, or make a new PrivateTrainer."
+        )
 
 
 def find_state(model: keras.Model) -> PrivateState | None:

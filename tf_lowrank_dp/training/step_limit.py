@@ -9,12 +9,15 @@ from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, max_steps
 
 
 class CountedRun(Protocol):
-    """What is asked of a run: its releases so far, all that it depends on, and its entry."""
+    """What is asked of a run: its releases so far, those of others, all of them, its entry."""
 
     entry: LedgerEntry
 
     @property
     def steps(self) -> int: ...
+
+    @property
+    def other_steps(self) -> int: ...
 
     @property
     def ledger(self) -> PrivacyLedger: ...
@@ -34,7 +37,7 @@ class StepLimit:
         planned: how many more steps are looked for at once, at least.
         allowed: releases of the run that are known to fit; None where nothing is known.
         is_final: whether one more is known not to fit, or was not planned for.
-        other_steps: releases of other runs that `allowed` takes into account.
+        other_steps: of the run, when `allowed` was found; a negative number before that.
     """
 
     epsilon: float
@@ -43,18 +46,17 @@ class StepLimit:
     planned: int = 1
     allowed: int | None = None
     is_final: bool = False
-    other_steps: int = 0
+    other_steps: int = -1
 
     def left(self, run: CountedRun, wanted: int) -> int:
         """How many of `wanted` more steps fit."""
-        taken, ledger = run.steps, run.ledger
-        others = ledger.num_steps - taken
+        taken, others = run.steps, run.other_steps
         if others != self.other_steps:  # weights were loaded, or trained by another model
             self.allowed, self.is_final, self.other_steps = None, False, others
         known = taken if self.allowed is None else self.allowed
         if taken + wanted > known and not self.is_final:
             limit = max(wanted, self.planned, taken)
-            target = self.epsilon, self.delta, run.entry, ledger, self.accountant
+            target = self.epsilon, self.delta, run.entry, run.ledger, self.accountant
             further = max_steps(*target, limit=limit)
             self.allowed, self.is_final = taken + further, further < limit
             known = self.allowed

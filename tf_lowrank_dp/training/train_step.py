@@ -15,6 +15,7 @@ from tf_lowrank_dp.training.added_losses import regularization_gradients
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.metrics import update_metrics
 from tf_lowrank_dp.training.running_fit import bound_to_run, executed_run
+from tf_lowrank_dp.training.state import refuse_other_variables
 
 
 def train_step(model: keras.Model, batch: dict) -> dict:
@@ -30,6 +31,7 @@ def train_step(model: keras.Model, batch: dict) -> dict:
     refuse_distribution()
     optimizer = private_optimizer(model)
     run = executed_run(model)
+    refuse_other_variables(model, run)
     presence = unpack_batch(batch)[-1]
     rest = {key: value for key, value in batch.items() if key != PRESENCE}
     jit_compile = bool(model.jit_compile) and not model.run_eagerly

@@ -13,11 +13,12 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import PoissonSampler
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
-from tf_lowrank_dp.training.run import check_budget, start_run
-from tf_lowrank_dp.training.state import look, state_of
+from tf_lowrank_dp.training.start_run import start_run
+from tf_lowrank_dp.training.state import look, refuse_other_variables, state_of
 from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model
 
@@ -80,6 +81,7 @@ class PrivateTrainer:
         self._model = model
         self._judge: tuple[Callable, JudgedGraphs] | None = None
         self._pass: object | None = None
+        self._passes = 0
         self._used: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._graph: tuple[Callable, tf.types.experimental.PolymorphicFunction] | None = None
         self._run = start_run(model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False))
@@ -140,6 +142,7 @@ class PrivateTrainer:
     def apply(self, gradients: list[tf.Tensor]) -> None:
         """Adds weight regularisers and updates the weights with the inner optimizer."""
         refuse_distribution()
+        self._check_present()
         if tf.executing_eagerly():
             look(self._model)
         space = self._run.engine.space
@@ -158,7 +161,8 @@ class PrivateTrainer:
     def one_pass(self, batches: Iterable[dict]) -> Iterator[dict]:
         """Yields the batches of one pass over shuffled data.
 
-        A pass counts as a whole with its first release, wherever it is left.
+        A pass counts as a whole from its first batch on, wherever it is left, and a pass ends when
+        another one begins.
 
         Args:
             batches: logical batches, each example in at most one of them.
@@ -175,10 +179,18 @@ class PrivateTrainer:
             )
         self._check_present()
         counter = self._run.engine.steps
-        counter.assign_add(-counter % length)  # what was left out of the pass before
+        # What was left out of passes before: of the last one, and of those without a release.
+        counter.assign(tf.maximum(counter + -counter % length, self._passes * length))
         begun = self._pass = object()
+        self._passes += 1
         try:
             for number, batch in enumerate(batches):
+                if self._pass is not begun:
+                    raise RuntimeError(
+                        "Expected one pass over shuffled data after the other. Received: another "
+                        "batch of a pass after a later one had begun. Finish a pass before the "
+                        "next; for several views of an example put them into one batch."
+                    )
                 if number == length:
                     raise ValueError(
                         f"Expected at most {length} batches, those of a pass. Received: more. Pass "
@@ -225,7 +237,7 @@ class PrivateTrainer:
                 self._model, _with_outputs(forward), self._run.engine.gradient_method
             )
             judge.judge_apart(tf.nest.map_structure(_spec_of, batch))
-            self._judge = forward, judge
+            self._judge, self._run.judged = (forward, judge), judge
         return self._judge[1]
 
     def _check_present(self) -> None:
@@ -241,13 +253,7 @@ class PrivateTrainer:
                 f"'{self._model.name}' compiled anew, whose noise and target the trainer would not "
                 "follow. Make a new PrivateTrainer."
             )
-        variables = self._model.trainable_variables
-        if [id(v) for v in variables] != [id(v) for v in run.variables]:
-            raise RuntimeError(
-                "Expected the trainable variables that the trainer was made with. Received: "
-                f"'{self._model.name}' with others, as a layer was frozen or unfrozen since. Make "
-                "a new PrivateTrainer."
-            )
+        refuse_other_variables(self._model, run)
 
 
 def _with_outputs(forward: Callable) -> Callable:

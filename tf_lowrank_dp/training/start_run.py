@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 
 import keras
@@ -12,12 +11,10 @@ from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import (
     LedgerEntry,
-    LedgerFile,
     PrivacyLedger,
     Sampling,
     calibrate_noise_multiplier,
 )
-from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
@@ -30,11 +27,9 @@ from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.public_gradients import public_gradients
 from tf_lowrank_dp.training.random_batch import with_known_words
 from tf_lowrank_dp.training.running_fit import refuse_nesting
-from tf_lowrank_dp.training.state import Run, ledger_of, look, state_of, things_of
+from tf_lowrank_dp.training.state import Run, ledger_of, state_of, things_of
 from tf_lowrank_dp.training.step_limit import StepLimit
 from tf_lowrank_dp.training.train_step import private_optimizer
-
-_NOTED_AHEAD = 64  # a ledger file is at most this fraction of the steps taken ahead of them
 
 
 def start_run(
@@ -74,7 +69,7 @@ def start_run(
     if run is not None and _continues(run, optimizer, model, sampling, seeded, loss):
         run.engine.noise.rekey()
         run.engine.masks.rekey()
-        _begin(run, model)
+        begin(run, model)
         return run
     noise_multiplier, limit = _noise_multiplier(optimizer, sampling, steps, ledger)
     context = optimizer.release_context(
@@ -128,81 +123,19 @@ def start_run(
     model.train_function = None
     if not optimizer.built:
         optimizer.build(model.trainable_variables)
-    _begin(run, model)
+    begin(run, model)
+    if limit is not None and run.ledger.num_steps == ledger.num_steps:
+        limit.other_steps = run.other_steps
     return run
 
 
-def _begin(run: Run, model: keras.Model) -> None:
+def begin(run: Run, model: keras.Model) -> None:
     """Tells the owner of the ledgers, before a step, what the run updates and what it reads."""
     # Layers as well: quantisation and adapters put new variables in the place of trained ones.
     layers = [layer for layer in layers_of(model) if layer.trainable_variables]
     updated = [model, *layers, *run.variables, *run.optimizer.state_variables]
     run.others = SPENDING.begin(run.record, updated, things_of(model))
     run.version = SPENDING.version
-
-
-def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) -> None:
-    """Raises before steps that would overspend; others are noted in the ledger's file, if any.
-
-    Args:
-        model: private, with a run.
-        steps: how many steps are about to be taken.
-        left: how many steps there are until training may end; the file is not ahead of them.
-
-    Raises:
-        PrivacyBudgetExceededError: with the target and what it would become.
-        OSError: the file cannot be written.
-    """
-    private_optimizer(model)
-    run = state_of(model).run
-    assert run is not None
-    if run.version != SPENDING.version:
-        look(model)
-        _begin(run, model)
-    if run.limit is not None and run.limit.left(run, steps) < steps:
-        raise PrivacyBudgetExceededError(_overspending(run, run.limit, steps))
-    file = SPENDING.file(model)
-    if file is not None:
-        _note_ahead(run, file, steps, left)
-
-
-def _note_ahead(run: Run, file: LedgerFile, steps: int, left: int | None) -> None:
-    """Writes the steps that come to the ledger's file, unless it is that far ahead already.
-
-    Many steps are noted at once when many were taken, so that writing costs less and less a step.
-    """
-    taken = run.steps
-    if taken + steps <= run.noted_steps:
-        return
-    allowed = None if run.limit is None else run.limit.allowed
-    ends = [end for end in (left, allowed and allowed - taken) if end]
-    ahead = max(steps, min([taken // _NOTED_AHEAD, *ends]))
-    entry = dataclasses.replace(run.entry, steps=taken + ahead)
-    ledger = run.ledger
-    unknown = ledger.prior_spend_unknown
-    file.add(PrivacyLedger([*ledger.entries, entry], prior_spend_unknown=unknown))
-    run.noted_steps = entry.steps
-
-
-def _overspending(run: Run, limit: StepLimit, steps: int) -> str:
-    more = [_more(run, steps)]
-    would_be = run.ledger.epsilon(limit.delta, accountant=limit.accountant, extra=more)
-    return (
-        f"Expected epsilon to stay within {limit.epsilon} at delta {limit.delta}, which "
-        f"allows this run {limit.allowed} steps. Received: step {run.steps + steps}, after "
-        f"which epsilon would be {would_be:.4f}. Stop here, or compile with a larger epsilon; "
-        "plan ahead with planned_steps= when training in several fits."
-    )
-
-
-def _more(run: Run, steps: int) -> LedgerEntry:
-    return LedgerEntry(
-        sampling=run.sampling,
-        noise_multiplier=run.entry.noise_multiplier,
-        steps=steps,
-        mechanism=run.entry.mechanism,
-        l2_norm_clip=run.entry.l2_norm_clip,
-    )
 
 
 def _noise_multiplier(
@@ -228,7 +161,7 @@ def _noise_multiplier(
         sampling=sampling,
     )
     optimizer.calibrated_noise_multiplier = calibrated
-    limit.allowed, limit.is_final, limit.other_steps = planned, True, ledger.num_steps
+    limit.allowed, limit.is_final = planned, True
     return calibrated, limit
 
 

@@ -1,0 +1,57 @@
+"""The ledger in the file of a private optimizer, with digests of the values that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+
+import keras
+import numpy as np
+
+from tf_lowrank_dp._keras.compiled import models_compiled_with
+from tf_lowrank_dp._keras.layers import layers_of
+from tf_lowrank_dp.accounting import PrivacyLedger
+from tf_lowrank_dp.spending import SPENDING
+
+_LEDGER, _VALUES = LEDGER_KEYS = "privacy_ledger", "private_values"
+
+
+def save_ledger(
+    optimizer: keras.optimizers.Optimizer,
+    own: Sequence[keras.Variable],
+    store: MutableMapping[str, np.ndarray],
+) -> None:
+    """Stores what was spent on all that the optimizer belongs to.
+
+    Guarantee: that are all models which are compiled with it, trained or not, private or not yet: a
+    model that is loaded and compiled anew keeps its ledger in the next file.
+
+    Args:
+        optimizer: a private one.
+        own: variables that no other model will hold.
+        store: of its file.
+    """
+    for model in models_compiled_with(optimizer):
+        SPENDING.link(optimizer, [*layers_of(model), *model.weights])
+    values = SPENDING.values_to_save(optimizer, without=own)
+    if values.size:
+        store[_VALUES] = values
+    ledger = SPENDING.ledger([optimizer])
+    store[_LEDGER] = np.frombuffer(ledger.to_json().encode(), np.uint8)
+
+
+def load_ledger(optimizer: keras.optimizers.Optimizer, store: Mapping[str, np.ndarray]) -> None:
+    """Adds the stored ledger to all that the optimizer belongs to.
+
+    Where there is none, or it is damaged, the prior spend is unknown from then on.
+
+    Raises:
+        ValueError: the stored ledger is damaged.
+    """
+    ledger, values = PrivacyLedger(prior_spend_unknown=True), None
+    try:
+        if _LEDGER in store.keys():
+            stored = np.asarray(store[_LEDGER], np.uint8).tobytes().decode()
+            values = store[_VALUES] if _VALUES in store.keys() else None
+            ledger = PrivacyLedger.from_json(stored)
+    finally:
+        SPENDING.adopt([optimizer], ledger, values)

@@ -1,0 +1,83 @@
+"""Before each step: it stays within the budget, and the ledger's file is ahead of it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import keras
+
+from tf_lowrank_dp.accounting import LedgerEntry, LedgerFile, PrivacyLedger
+from tf_lowrank_dp.errors import PrivacyBudgetExceededError
+from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.start_run import begin
+from tf_lowrank_dp.training.state import Run, look, state_of
+from tf_lowrank_dp.training.step_limit import StepLimit
+from tf_lowrank_dp.training.train_step import private_optimizer
+
+_NOTED_AHEAD = 64  # a ledger file is at most this fraction of the steps taken ahead of them
+
+
+def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) -> None:
+    """Raises before steps that would overspend; others are noted in the ledger's file, if any.
+
+    Args:
+        model: private, with a run.
+        steps: how many steps are about to be taken.
+        left: how many steps there are until training may end; the file is not ahead of them.
+
+    Raises:
+        PrivacyBudgetExceededError: with the target and what it would become.
+        OSError: the file cannot be written.
+    """
+    private_optimizer(model)
+    run = state_of(model).run
+    assert run is not None
+    if run.judged is not None:
+        run.judged.count_what_is_read()
+    if run.version != SPENDING.version:
+        look(model)
+        begin(run, model)
+    if run.limit is not None and run.limit.left(run, steps) < steps:
+        raise PrivacyBudgetExceededError(_overspending(run, run.limit, steps))
+    file = SPENDING.file(model)
+    if file is not None:
+        _note_ahead(run, file, steps, left)
+
+
+def _note_ahead(run: Run, file: LedgerFile, steps: int, left: int | None) -> None:
+    """Writes the steps that come to the ledger's file, unless it is that far ahead already.
+
+    Many steps are noted at once when many were taken, so that writing costs less and less a step.
+    """
+    taken = run.steps
+    if taken + steps <= run.noted_steps:
+        return
+    allowed = None if run.limit is None else run.limit.allowed
+    ends = [end for end in (left, allowed and allowed - taken) if end]
+    ahead = max(steps, min([taken // _NOTED_AHEAD, *ends]))
+    entry = dataclasses.replace(run.entry, steps=taken + ahead)
+    ledger = run.ledger
+    unknown = ledger.prior_spend_unknown
+    file.add(PrivacyLedger([*ledger.entries, entry], prior_spend_unknown=unknown))
+    run.noted_steps = entry.steps
+
+
+def _overspending(run: Run, limit: StepLimit, steps: int) -> str:
+    more = [_more(run, steps)]
+    would_be = run.ledger.epsilon(limit.delta, accountant=limit.accountant, extra=more)
+    return (
+        f"Expected epsilon to stay within {limit.epsilon} at delta {limit.delta}, which "
+        f"allows this run {limit.allowed} steps. Received: step {run.steps + steps}, after "
+        f"which epsilon would be {would_be:.4f}. Stop here, or compile with a larger epsilon; "
+        "plan ahead with planned_steps= when training in several fits."
+    )
+
+
+def _more(run: Run, steps: int) -> LedgerEntry:
+    return LedgerEntry(
+        sampling=run.sampling,
+        noise_multiplier=run.entry.noise_multiplier,
+        steps=steps,
+        mechanism=run.entry.mechanism,
+        l2_norm_clip=run.entry.l2_norm_clip,
+    )
