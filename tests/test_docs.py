@@ -16,6 +16,7 @@ DOCUMENTS = [
     "SECURITY.md",
     "docs/auditing.md",
     "docs/centering.md",
+    "docs/compatibility.md",
     "docs/custom_loops.md",
     "docs/decisions.md",
     "docs/design.md",

@@ -125,6 +125,21 @@ def switched():
     return keras.Model(inputs, keras.layers.Dense(3)(Switched()(inputs)))
 
 
+class FeedBack(keras.Model):
+    """Calls the cell by itself as well, after the recurrent layer around it."""
+
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell
+        self.warm_up = keras.layers.RNN(self.cell, return_state=True)
+        self.head = keras.layers.Dense(3)
+
+    def call(self, inputs):
+        x, *states = self.warm_up(inputs[:, :, None])
+        x, states = self.cell(x[:, :1], states)
+        return self.head(x)
+
+
 @pytest.fixture
 def two_inputs():
     generator = np.random.default_rng(5)
@@ -201,6 +216,17 @@ def test_a_custom_loop_may_use_arguments_of_call(private, data):
     expected = oracle.per_example_gradients(model, losses, rest)
     for a, b in zip(found, oracle.clipped_sums(expected, batch["presence"], 0.5), strict=True):
         np.testing.assert_allclose(a, b / 6, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("cell", ["SimpleRNNCell", "LSTMCell", "GRUCell"])
+def test_a_cell_that_is_called_by_itself_as_well_trains_as_before(twins, data, cell):
+    def build():
+        keras.utils.set_random_seed(8)
+        model = FeedBack(getattr(keras.layers, cell)(4))
+        model(np.zeros((1, 5), "float32"))
+        return model
+
+    twins(build, data(), sgd)
 
 
 def test_padded_sequences_of_different_lengths_train_as_before(twins, data):

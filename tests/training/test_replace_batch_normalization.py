@@ -204,6 +204,22 @@ def test_a_single_number_cannot_be_normalised_by_itself_and_the_remedy_works():
     tfdp.make_private(tfdp.replace_batch_normalization(model))
 
 
+class WithoutConfig(keras.Model):
+    def __init__(self, units):
+        super().__init__()
+        self.inner = L.Dense(units)
+
+    def call(self, x):
+        return self.inner(x)
+
+
+def test_a_layer_that_cannot_be_made_anew_is_refused_by_name():
+    inputs = keras.Input((5,))
+    outputs = WithoutConfig(2)(L.BatchNormalization()(inputs))
+    with pytest.raises(tfdp.UnsupportedModelError, match=MESSAGE + "WithoutConfig.*get_config"):
+        tfdp.replace_batch_normalization(keras.Model(inputs, outputs))
+
+
 @pytest.mark.parametrize("groups", [0, -1, 1.5, True])
 def test_wrong_numbers_of_groups_are_refused(groups):
     with pytest.raises(ValueError, match=MESSAGE):

@@ -41,6 +41,8 @@ def fallback_class(layer_class: type) -> type:
     """
 
     class Fallback(layer_class):
+        captured_class = layer_class
+
         def call(self, *args: Any, **kwargs: Any) -> Nested:
             return _recorded(self, super().call, args, kwargs)
 

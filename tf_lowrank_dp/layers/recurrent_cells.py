@@ -230,11 +230,13 @@ class GruBeforeMath(CellMath):
 def math_of(layer: keras.layers.RNN) -> type[CellMath] | None:
     """The class for the layer's cell; None if it is not one of Keras' own (or a subclass)."""
     cell = layer.cell
-    if type(cell) is keras.layers.SimpleRNNCell:
+    # A cell that is called by itself as well has another class while it is recorded.
+    cell_class = getattr(cell, "captured_class", type(cell))
+    if cell_class is keras.layers.SimpleRNNCell:
         return SimpleMath
-    if type(cell) is keras.layers.LSTMCell:
+    if cell_class is keras.layers.LSTMCell:
         return LstmMath
-    if type(cell) is keras.layers.GRUCell:
+    if cell_class is keras.layers.GRUCell:
         return GruAfterMath if cell.reset_after else GruBeforeMath
     return None
 

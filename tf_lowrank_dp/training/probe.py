@@ -61,8 +61,9 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
     source = FixedSource()
     together = alike = _Traced(model, forward, element_spec, source)
     _check_state(model, together.changed)
-    if source.was_used:
-        # Random numbers that are the same for all rows do not depend on how many there are.
+    if source.was_used or together.created:
+        # Random numbers that are the same for all rows do not depend on how many there are. What
+        # only the first call creates, such as the trackers of several losses, is allowed.
         alike = _Traced(model, forward, element_spec, ConstantSource())
     if alike.created:
         raise _creates(model, f"'{alike.created[0].path}'")

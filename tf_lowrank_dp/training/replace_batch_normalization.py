@@ -43,8 +43,8 @@ def replace_batch_normalization(model: keras.Model, groups: int = 32) -> keras.M
 
     Raises:
         UnsupportedModelError: the model, or a layer with a `BatchNormalization` inside, is written
-            as a class with its own code, in which nothing can be replaced from outside; or a layer
-            normalises a single number, of which no group is left.
+            as a class with its own code, in which nothing can be replaced from outside; a layer
+            normalises a single number, of which no group is left; or a layer has no `get_config`.
         NotPrivateError: the model was made private before, whose ledger a copy would not have.
 
     Example:
@@ -112,7 +112,16 @@ def _same_layer(layer: keras.layers.Layer) -> keras.layers.Layer:
         )
     functions = [f for f in vars(layer).values() if inspect.isfunction(f)]
     with keras.saving.custom_object_scope({f.__name__: f for f in functions}):
-        return layer.__class__.from_config(layer.get_config())
+        try:
+            return layer.__class__.from_config(layer.get_config())
+        except (NotImplementedError, TypeError) as error:
+            raise UnsupportedModelError(
+                "Expected layers that can be made anew from their configuration. Received: "
+                f"'{layer.name}', a {type(layer).__name__}, whose get_config does not give the "
+                "arguments of its __init__. Write get_config, or use "
+                "keras.layers.GroupNormalization in the model's code in place of "
+                "BatchNormalization."
+            ) from error
 
 
 def _check_inside(layer: keras.layers.Layer, mixing: set[int]) -> None:
