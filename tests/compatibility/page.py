@@ -17,7 +17,8 @@ WORDS = {
 
 
 def _row(example: Example) -> str:
-    link = f"[{example.repository}](https://github.com/{example.repository}), `{example.path}`"
+    file = f"https://github.com/{example.repository}/blob/HEAD/{example.path}"
+    link = f"[{example.repository}, {example.path}]({file})"
     outcome = WORDS[example.outcome]
     if example.cause and example.statement:
         outcome += ", and a `sampling=` statement"
