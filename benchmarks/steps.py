@@ -86,8 +86,8 @@ def build_step(workload: Workload, spec: Spec) -> Step:
         train_step = model.train_step
         batch = (x, y)
     else:
-        train_step = _private_train_step(workload, spec)
         batch = {"x": x, "y": y, "presence": tf.ones(len(y))}
+        train_step = _private_train_step(workload, spec, batch)
     # As in Keras' own train function; a private step compiles its parts itself.
     jit_compile = spec.jit and spec.optimizer == PLAIN
     function = tf.function(train_step, jit_compile=jit_compile, autograph=False)
@@ -104,7 +104,9 @@ def _compile(workload: Workload, spec: Spec) -> None:
     workload.model.compile(optimizer=optimizer, loss=workload.loss, jit_compile=spec.jit)
 
 
-def _private_train_step(workload: Workload, spec: Spec) -> Callable[[Any], dict[str, tf.Tensor]]:
+def _private_train_step(
+    workload: Workload, spec: Spec, batch: dict
+) -> Callable[[Any], dict[str, tf.Tensor]]:
     """Makes the model private and returns its step, ready without `fit`.
 
     The only place that uses more of the library than its optimizers.
@@ -118,7 +120,7 @@ def _private_train_step(workload: Workload, spec: Spec) -> Callable[[Any], dict[
     sampler = tfdp.PoissonSampler(workload.x, workload.y, batch_size=spec.batch, steps=1)
     loss = CompiledLoss(workload.model, float(spec.batch))
     run = start_run(workload.model, sampler.sampling, steps=1, loss=loss)
-    return step_of_run(workload.model, run, next(iter(sampler)))
+    return step_of_run(workload.model, run, batch)
 
 
 def step_of_run(model: keras.Model, run, batch: dict) -> Callable[[Any], dict[str, tf.Tensor]]:
@@ -134,9 +136,7 @@ def step_of_run(model: keras.Model, run, batch: dict) -> Callable[[Any], dict[st
 
     run.judged = JudgedGraphs(model, run.loss, run.optimizer.gradient_method)
     parts = {key: value for key, value in batch.items() if key != "presence"}
-    run.judged.judge(
-        tf.nest.map_structure(lambda a: tf.TensorSpec([None, *a.shape[1:]], a.dtype), parts)
-    )
+    run.judged.judge(tf.nest.map_structure(lambda a: tf.TensorSpec(a.shape, a.dtype), parts))
 
     def train_step(batch):
         with executing(run):

@@ -11,6 +11,7 @@ import pytest
 
 import tf_lowrank_dp as tfdp
 from tests.contracts.saved.record import FOLDER, OPTIMIZERS, compiled, data, start
+from tf_lowrank_dp.training.state import ledger_of
 
 FACTS = json.loads((FOLDER / "facts.json").read_text())
 each_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
@@ -41,6 +42,13 @@ def test_files_of_an_earlier_version_load_with_all_that_they_hold(name, suffix):
     # Keras numbers the optimizers of a process in their names.
     config = {key: value for key, value in facts["config"].items() if key != "name"}
     assert {key: optimizer.get_config()[key] for key in config} == config
+
+
+@each_optimizer
+def test_a_file_without_digests_keeps_its_ledger_when_its_model_is_compiled_anew(name):
+    model = loaded(name, "keras")
+    model.compile("sgd", "mse")
+    assert ledger_of(model).num_steps == 2
 
 
 @each_format

@@ -474,8 +474,8 @@ MUTATIONS = [
     mutation(
         15, "a loaded ledger stays with its optimizer, which may be replaced",
         "spending/owner.py", "things += alive(trace.links)", "alive(trace.links)",
-        "training/test_spent_follows_variables.py::"
-        "test_a_loaded_model_never_forgets_in_whatever_order_it_is_used",
+        "contracts/test_saved_files.py::"
+        "test_a_file_without_digests_keeps_its_ledger_when_its_model_is_compiled_anew",
     ),
     mutation(
         15, "frozen values of a loaded file are known only once its model is looked at",

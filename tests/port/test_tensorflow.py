@@ -58,8 +58,9 @@ def test_strategies_of_models_optimizers_and_variables_are_those_of_the_scope():
 
 def test_operations_are_stateful_by_their_definition():
     stateful = ["AssignVariableOp", "ResourceStridedSliceAssign", "AssignAdd", "PyFunc", "Unheard"]
-    assert all(map(is_stateful, stateful))
-    assert not any(map(is_stateful, ["MatMul", "TensorListPushBack", "StatelessWhile"]))
+    assert all(is_stateful(name) for name in stateful)
+    others = ["MatMul", "TensorListPushBack", "StatelessWhile"]
+    assert not any(is_stateful(name) for name in others)
 
 
 def test_the_graph_of_a_function_in_a_library_has_its_operations_and_shapes():

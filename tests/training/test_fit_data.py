@@ -10,6 +10,7 @@ from scipy import sparse
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.training.fit import _split
+from tf_lowrank_dp.training.state import ledger_of
 
 NOISY = {"noise_multiplier": 1.0}
 
@@ -94,6 +95,12 @@ def test_passes_over_shuffled_data_are_counted_as_gaussians(model, data, same_ba
 def test_an_epoch_has_as_many_steps_as_examples_over_batch_size_rounded_up(model, data):
     model.fit(*data(), batch_size=7, epochs=2, verbose=0)
     assert steps_of(model) == 2 * 4
+
+
+def test_a_fit_of_no_epochs_does_nothing(private, small_model, data):
+    model = private(small_model(), epsilon=3.0, delta=1e-3)
+    model.fit(*data(), batch_size=6, epochs=2, initial_epoch=2, verbose=0)
+    assert ledger_of(model).num_steps == 0
 
 
 def test_steps_per_epoch_and_initial_epoch_are_respected(model, data):

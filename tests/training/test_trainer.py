@@ -166,6 +166,35 @@ def test_a_forward_that_is_made_again_at_each_step_is_probed_and_traced_once(
     assert len(probed) == 1
 
 
+class Own(keras.layers.Layer):
+    """A product of the author's, which is found by its operation."""
+
+    def build(self, shape):
+        self.w = self.add_weight(shape=(shape[-1], 5))
+
+    def call(self, x):
+        return keras.ops.tanh(x @ self.w)
+
+
+def test_two_forwards_in_turn_may_call_an_own_layer_differently(private, small_model, data):
+    model = keras.Sequential([keras.Input((5,)), Own(), small_model()])
+    private(model, noise_multiplier=0, l2_norm_clip=float("inf"))
+    sampler = sampler_of(data)
+    trainer = tfdp.PrivateTrainer(model, sampler, steps=4)
+    once = forward_of(model)
+
+    def twice(batch):
+        return once(batch)[0] + once({**batch, "x": -batch["x"]})[0], ()
+
+    for forward, batch in zip([once, twice, once], sampler, strict=False):
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(forward(batch)[0] * batch["presence"]) / 6
+        expected = tape.gradient(total, [v.value for v in model.trainable_variables])
+        for a, b in zip(trainer.gradients(forward, batch), expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert ledger_of(model).num_steps == 3
+
+
 def test_a_trainer_does_not_go_on_after_its_model_was_compiled_anew(private, small_model, data):
     model = private(small_model(), noise_multiplier=1.0)
     sampler = sampler_of(data)

@@ -41,6 +41,11 @@ def plan_for(model: keras.Model, forward: Callable, batch: Nested) -> Plan:
     return _PLANS[model][1]
 
 
+def forget_plan(model: keras.Model) -> None:
+    """Has the model tried anew: another forward pass, or changed Python code, may use it anew."""
+    _PLANS.pop(model, None)
+
+
 def known_plan(model: keras.Model) -> Plan | None:
     """The plan by which the model was last recorded; None if it was not."""
     return _PLANS[model][1] if model in _PLANS else None

@@ -116,7 +116,7 @@ def fit(
     data = data.completed(model)
     validate_model(model, data.element_spec["x"])
     _warn_about_delta(optimizer.delta, data.sampling.num_examples)
-    steps = max(0, epochs - initial_epoch) * _steps_taken(model, data)
+    steps = max(1, (epochs - initial_epoch) * _steps_taken(model, data))
     loss = CompiledLoss(model, float(data.sampling.batch_size))
     compiled = model.jit_compile and not model.run_eagerly
     rows = part_rows(data.sampling, state_of(model).microbatch_size) if compiled else None

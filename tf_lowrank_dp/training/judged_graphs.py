@@ -18,6 +18,7 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.methods import METHODS, RECORDED
+from tf_lowrank_dp.gradient_methods.trial import forget_plan
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
@@ -59,6 +60,7 @@ class JudgedGraphs:
             UnsupportedModelError: see `probe`; or the graph writes.
         """
         refuse_composites(element_spec)
+        forget_plan(self._model)
         probe(self._model, self._forward, element_spec, recorded=self._method in RECORDED)
 
         masks = SecretStream()
