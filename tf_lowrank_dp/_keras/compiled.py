@@ -28,7 +28,7 @@ def models_compiled_with(optimizer: keras.optimizers.Optimizer) -> list[keras.Mo
     found = []
     for model in models:
         own = getattr(model, "optimizer", None)
-        if optimizer in (own, getattr(own, "inner_optimizer", None)):
+        if own is optimizer or getattr(own, "inner_optimizer", None) is optimizer:
             found.append(model)
     return found
 
