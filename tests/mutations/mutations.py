@@ -91,11 +91,14 @@ MUTATIONS = [
         "capturing(model), recorder, seeds_kept():", "capturing(model), recorder:",
         f"{DRAWS}::test_no_state_that_is_saved_tells_how_many_rows_were_drawn",
     ),
-    mutation(
-        8, "sizes of the batch are not compared", "training/probe.py",
-        "for batch in (alone, longer):", "for batch in ():",
-        "training/test_probe.py::test_a_loss_that_knows_the_size_of_its_batch_is_refused_with_random_"
-        "layers_too",
+    Mutation(
+        8, "sizes of the batch are not compared",
+        (
+            ("training/probe.py", "for batch in (alone, longer):", "for batch in ():"),
+            ("training/probe.py", "_SIZES = (17, 257)", "_SIZES = ()"),
+        ),
+        ("training/test_probe.py::"
+         "test_a_loss_that_knows_the_size_of_its_batch_is_refused_with_random_layers_too",),
     ),
     mutation(
         0, "a forked process keeps the key", "tracing/secret_stream.py",
