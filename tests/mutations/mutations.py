@@ -325,8 +325,7 @@ MUTATIONS = [
     mutation(
         8, "variables that a callback may raise keep their values in the probe",
         "training/raised_gates.py",
-        "        for values in [raised, raised | later] if switches else [raised] if weights else []:",
-        "        for values in [{}]:",
+        "[raised, raised | later] if switches", "[{}, {}] if switches or weights",
         "training/test_raised_gates.py::"
         "test_a_term_that_joins_examples_behind_a_closed_gate_is_refused[of_mask]",
     ),

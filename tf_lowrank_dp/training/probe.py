@@ -89,7 +89,7 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
                 continue  # Ids, for example, for which the model has no rows.
             if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
                 raise _reads_other_strings(model) from error
-            raise
+            raise _fails(model, error) from error
     proven = check_rows(model, forward, element_spec, recorded)
     sizes = is_used_as_number(alike.graph)
     if usable and (sizes or not proven):
@@ -225,6 +225,16 @@ def _reads_other_strings(model: keras.Model) -> UnsupportedModelError:
         "Expected strings of words, which are looked up: a model is tried on random ones before it "
         f"trains. Received: '{model.name}', which fails on them. Decode images, numbers, dates and "
         "the like before sampling, so that the model gets tensors of numbers."
+    )
+
+
+def _fails(model: keras.Model, error: tf.errors.OpError) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        "Expected a model and losses that run on random data in the shapes of yours, with any number "
+        f"of rows, and give one loss per example. Received: '{model.name}', which fails on "
+        f"them ({str(error).strip().splitlines()[0]}). A loss that is reduced, or reshaped, over "
+        "more than its own example has no value per example; a table must have a row for other ids "
+        "(num_oov_indices=1)."
     )
 
 
