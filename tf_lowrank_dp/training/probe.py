@@ -84,7 +84,7 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
             for values in weights:
                 compared |= _check_losses(together, alike, first, other, values)
             usable.append((first, other))
-        except tf.errors.InvalidArgumentError as error:
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
             if usable:
                 continue  # Ids, for example, for which the model has no rows.
             if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
@@ -230,8 +230,8 @@ def _reads_other_strings(model: keras.Model) -> UnsupportedModelError:
 
 def _fails(model: keras.Model, error: tf.errors.OpError) -> UnsupportedModelError:
     return UnsupportedModelError(
-        "Expected a model and losses that run on random data in the shapes of yours, with any number "
-        f"of rows, and give one loss per example. Received: '{model.name}', which fails on "
+        "Expected a model and losses that run on random data in the shapes of yours, with any "
+        f"number of rows, and give one loss per example. Received: '{model.name}', which fails on "
         f"them ({str(error).strip().splitlines()[0]}). A loss that is reduced, or reshaped, over "
         "more than its own example has no value per example; a table must have a row for other ids "
         "(num_oov_indices=1)."
