@@ -25,6 +25,24 @@ def pytest_runtest_teardown():
         gc.freeze()
 
 
+# What these test are whole fits, and TensorFlow's optimiser of graphs would take a third of their
+# time.  It is on, as it is for users, where numbers are tested: contracts, mechanism, hostile.
+_UNOPTIMIZED = {"compatibility", "faults", "training"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def graph_optimizer(request):
+    """Switches TensorFlow's optimiser of graphs off in some folders, and on again after them."""
+    if request.path.parent.name not in _UNOPTIMIZED:
+        yield
+        return
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    yield
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+
+
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run all tests, not the fast set alone")
     parser.addoption(
