@@ -111,6 +111,6 @@ def test_wrong_arguments_are_refused(bad):
 
 @pytest.mark.parametrize("delta", [0.0, 1e-10, 1e-5, 0.01, 0.5])
 @pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 10.0, 30.0])
-def test_the_epsilon_of_mu_gdp_is_that_of_a_gaussian_mechanism(mu, delta):
+def test_the_epsilon_of_mu_gdp_is_that_of_gaussian_noise(mu, delta):
     expected = dp_accounting.get_epsilon_gaussian(1.0 / mu, delta)
     assert _epsilon_of(mu, delta) == pytest.approx(expected, rel=1e-8)

@@ -20,6 +20,8 @@ _READ_AHEAD = 2  # batches that show which axes vary, as many as Keras looks at
 # What was read of an iterator and not used: a call that fails must not shift its passes.
 _UNUSED: weakref.WeakKeyDictionary[Iterator, collections.deque] = weakref.WeakKeyDictionary()
 
+_NOTHING = tf.type_spec_from_value(None)  # TensorFlow 2.18 has no name for it
+
 
 def to_dataset(source: Any) -> tf.data.Dataset:
     """The source's batches as a `tf.data.Dataset` of tuples.
@@ -118,7 +120,7 @@ def _as_tuples(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _check_batched(element_spec: tuple) -> None:
-    leaves = [s for s in tf.nest.flatten(element_spec) if not isinstance(s, tf.NoneTensorSpec)]
+    leaves = [s for s in tf.nest.flatten(element_spec) if s != _NOTHING]
     if not tf.nest.flatten(element_spec[0]) or not leaves:
         raise ValueError("Expected batches with inputs x. Received: an empty structure.")
     sizes = {_rows_of_spec(spec) for spec in leaves if spec.shape.rank != 0} - {None}
@@ -204,7 +206,7 @@ def _to_leaves(part: Any, name: str) -> Any:
 
 
 def _spec(array: np.ndarray | None) -> tf.TypeSpec:
-    return tf.NoneTensorSpec() if array is None else rows.row_spec(array)
+    return _NOTHING if array is None else rows.row_spec(array)
 
 
 def _widen(spec: tf.TypeSpec, array: np.ndarray | None) -> tf.TypeSpec:
