@@ -26,6 +26,8 @@ TEST = [
     "scipy>=1.11",
     "matplotlib>=3.8",
     "keras-hub>=0.20",
+    "tensorboard>=2.18",
+    "keras-tuner>=1.4.7",
 ]
 BENCHMARKS = ["tensorflow-datasets>=4.9.9", "keras-hub>=0.20", "rich>=13", "matplotlib>=3.8"]
 
