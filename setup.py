@@ -29,6 +29,7 @@ TEST = [
     "tensorboard>=2.18",
     "keras-tuner>=1.4.7",
 ]
+DOCS = ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.26"]
 BENCHMARKS = ["tensorflow-datasets>=4.9.9", "keras-hub>=0.20", "rich>=13", "matplotlib>=3.8"]
 
 setup(
@@ -45,7 +46,8 @@ setup(
         "examples": EXAMPLES,
         "test": TEST,
         "benchmarks": BENCHMARKS,
-        "dev": [*TEST, *EXAMPLES, *BENCHMARKS, "ruff>=0.8", "mypy>=2.4"],
+        "docs": DOCS,
+        "dev": [*TEST, *EXAMPLES, *BENCHMARKS, *DOCS, "ruff>=0.8", "mypy>=2.4"],
         # For comparing privacy statements only: what those of TensorFlow Privacy import. It cannot
         # be listed itself: 0.9.0, its last version, pins dp-accounting==0.4.3, which has no PLD
         # of Poisson sampling under REPLACE_ONE. Install it beside this extra, without its pins:
