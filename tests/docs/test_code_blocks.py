@@ -34,4 +34,5 @@ def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch):
     for number, block in enumerate(code_blocks(PAGES[name]), start=1):
         exec(compile(block, f"{name}, block {number}", "exec"), namespace)
     trained = [namespace[name] for name in ("model", "discriminator") if name in namespace]
-    assert all(namespace["tfdp"].privacy_spent(model, 1e-5) > 0 for model in trained)
+    if ".fit(" in "".join(code_blocks(PAGES[name])):
+        assert all(namespace["tfdp"].privacy_spent(model, 1e-5) > 0 for model in trained)
