@@ -49,7 +49,7 @@ def faster() -> str:
 
 def quickstart_table() -> str:
     """Both data sets of the quickstart."""
-    rows = [["data", "images", "non-private", "private", "epsilon, delta", "both, 2 cores"]]
+    rows = [["data", "images", "non-private", "private", "epsilon, delta"]]
     for name, output in {"digits": "quickstart", "MNIST": "quickstart_mnist"}.items():
         run = quickstart(output)
         rows.append(
@@ -59,7 +59,6 @@ def quickstart_table() -> str:
                 run.plain,
                 run.private,
                 f"{run.epsilon}, 1e-5",
-                f"{run.seconds:.0f} s",
             ]
         )
     return table(rows)

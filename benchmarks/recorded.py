@@ -87,19 +87,17 @@ class Quickstart(NamedTuple):
     training: int
     plain: str
     private: str
-    seconds: float
     epsilon: str
 
 
 def quickstart(name: str) -> Quickstart:
     """The recorded run of `examples/outputs/NAME.txt`."""
     text = (OUTPUTS / f"{name}.txt").read_text(encoding="utf-8")
-    rows = re.findall(r"^(?:non-private|private, epsilon \S+) +(\S+%) +([0-9.]+)$", text, re.M)
-    (plain, first), (private, second) = rows
+    plain, private = re.findall(r"^(?:non-private|private, epsilon \S+) +(\S+%)", text, re.M)
     training = re.search(r"(\d+) training", text)
     epsilon = re.search(r"^\(([0-9.]+), ", text, re.M)
     assert training is not None and epsilon is not None
-    return Quickstart(int(training[1]), plain, private, float(first) + float(second), epsilon[1])
+    return Quickstart(int(training[1]), plain, private, epsilon[1])
 
 
 def _cells(line: str) -> list[str] | None:

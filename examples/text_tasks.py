@@ -31,7 +31,7 @@ OTHER = ["film", "book", "song", "was", "a", "the", "very", "quite"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *GOOD, *BAD, *OTHER]
 
 generator = np.random.default_rng(0)
-labels = generator.integers(0, 2, 200 if SMOKE else 4000)
+labels = generator.integers(0, 2, 200 if SMOKE else 10_000)
 texts = np.array(
     [
         " ".join(generator.permutation([*generator.choice(OTHER, 5), generator.choice(words)]))
@@ -49,8 +49,8 @@ backbone = keras_hub.models.BertBackbone(
     vocabulary_size=tokenizer.vocabulary_size(),
     num_layers=1,
     num_heads=2,
-    hidden_dim=16 if SMOKE else 64,
-    intermediate_dim=32 if SMOKE else 128,
+    hidden_dim=16 if SMOKE else 32,
+    intermediate_dim=32 if SMOKE else 64,
     max_sequence_length=12,
     dropout=0.0,
 )
@@ -73,18 +73,19 @@ for name in ("position_embedding", "segment_embedding"):
 tfdp.make_private(classifier)
 classifier.compile(
     tfdp.DPSGDOptimizer(
-        keras.optimizers.Adam(3e-3),
+        keras.optimizers.Adam(1e-2),
         l2_norm_clip=1.0,
-        epsilon=8.0,
+        epsilon=6.0,
         delta=1e-5,
         accountant="rdp" if SMOKE else "pld",
     ),
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],
 )
-classifier.fit(
-    texts, labels, batch_size=100 if SMOKE else 500, epochs=1 if SMOKE else 15, verbose=0
-)
+train, batch, epochs = (len(texts) * 4 // 5, 40, 1) if SMOKE else (8000, 1000, 20)
+classifier.fit(texts[:train], labels[:train], batch_size=batch, epochs=epochs, verbose=0)
+accuracy = classifier.evaluate(texts[train:], labels[train:], verbose=0, return_dict=True)
+print(f"accuracy on other sentences {accuracy['accuracy']:.1%}")
 found = classifier.predict(["the film was very good", "a quite dull book"], verbose=0)
 print(np.argmax(found, axis=1))
 print(tfdp.privacy_statement(classifier))

@@ -38,6 +38,15 @@ def test_the_recorded_run_of_the_quickstart_is_read():
     assert float(run.epsilon) <= 3.0 and f"({run.epsilon}, 1e-05)" in text
 
 
+def test_what_is_not_said_to_be_faster_is_slower():
+    named = PARTS["faster"]()
+    for row in recorded.step_times():
+        ratio = recorded.interval(row["private / plain, graph"])
+        line = re.search(rf"^\* {row['optimizer'].split(',')[0]}: (.*)\.$", named, re.MULTILINE)
+        said = line is not None and recorded.model_of(row) in line[1].split(", ")
+        assert ratio.high < 1 if said else ratio.low > 1
+
+
 def test_every_row_of_the_step_times_is_a_bar():
     pytest.importorskip("matplotlib")
     from benchmarks.figures import step_time
