@@ -53,6 +53,7 @@ ALLOWED = {
     | ALGEBRA
     | {
         "_figure",
+        "accounting",
         "gradient_methods",
         "layers",
         "release",
@@ -61,6 +62,7 @@ ALLOWED = {
         "optimizers",
         "training",
     },
+    "__main__": {"accounting", "training"},
 }
 
 

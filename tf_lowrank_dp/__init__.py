@@ -18,7 +18,7 @@ if keras.backend.backend() != "tensorflow":
 
 from tf_lowrank_dp import algorithms, auditing, diagnostics, extend, layers
 from tf_lowrank_dp.accounting import calibrate_noise_multiplier, dp_sgd_statement
-from tf_lowrank_dp.diagnostics import check_gradients, explain
+from tf_lowrank_dp.diagnostics import check_gradients, explain, plot_privacy
 from tf_lowrank_dp.errors import (
     NotPrivateError,
     PrivacyBudgetExceededError,
@@ -39,6 +39,7 @@ from tf_lowrank_dp.training import (
     PrivateTrainer,
     make_private,
     make_standard,
+    privacy_report,
     privacy_spent,
     privacy_statement,
     record_release,
@@ -72,6 +73,8 @@ __all__ = [
     "layers",
     "make_private",
     "make_standard",
+    "plot_privacy",
+    "privacy_report",
     "privacy_spent",
     "privacy_statement",
     "private_histogram",
