@@ -1,0 +1,120 @@
+"""Training by one of several workers, or by one process with the same draws: pickles the weights.
+
+`python -m tests.workers.cases FOLDER WORKERS CASE...`; alone it draws what so many workers draw.
+"""
+
+import pickle
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.sampling import PoissonSampler
+
+STEPS = 20
+CLIP = {"l2_norm_clip": 0.5, "delta": 1e-3, "seed": 3}
+
+
+def rows(count=96):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(count, 8)).astype("float32")
+    return x, rng.integers(0, 3, count)
+
+
+def gep(noise_multiplier, **settings):
+    public = np.random.default_rng(1).normal(size=(12, 8)).astype("float32")
+    common = {"delta": 1e-3, "seed": 3, "noise_multiplier": noise_multiplier, **settings}
+    return tfdp.GEPOptimizer(
+        "sgd",
+        public_data=public,
+        num_classes=3,
+        num_bases=6,
+        embedding_clip=1.0,
+        residual_clip=0.5,
+        **common,
+    )
+
+
+def of(optimizer, **settings):
+    def make():
+        inner = keras.optimizers.Adam(0.01)
+        return optimizer(inner, **{"noise_multiplier": 0.7, **CLIP, **settings})
+
+    return make
+
+
+OPTIMIZERS = {
+    "dpsgd": of(tfdp.DPSGDOptimizer),
+    "rgp": of(tfdp.RGPOptimizer, rank=2, warmup_steps=4),
+    "lsg": of(tfdp.LSGOptimizer, rank=2, masks_from="random"),
+    "sparse": of(tfdp.SparseDPSGDOptimizer),
+    "powersgd": of(tfdp.DPPowerSGDOptimizer, rank=2),
+    "gep": lambda: gep(0.0, refresh_every=3),
+    "gep with noise": lambda: gep(0.7),
+    "centred": of(tfdp.DPSGDOptimizer, centering=True),
+    "calibrated": of(tfdp.DPSGDOptimizer, noise_multiplier=None, epsilon=4.0),
+}
+SETTINGS = {
+    "gep with noise": {"steps": 1},
+    "microbatches and executions": {"microbatch_size": 5, "steps_per_execution": 4},
+    "compiled": {"jit_compile": True},
+    "empty shares": {"batch_size": 1},
+    "eager": {"run_eagerly": True, "steps": 3},
+}
+
+
+def model_of(workers, seed=0, **settings):
+    keras.utils.set_random_seed(seed)
+    model = keras.Sequential(
+        [
+            keras.Input((8,)),
+            keras.layers.Dense(6, activation="tanh", name="hidden"),
+            keras.layers.Dense(3, name="out"),
+        ]
+    )
+    return tfdp.make_private(model, workers=workers, **settings)
+
+
+def compiled(workers, optimizer, microbatch_size=None, seed=0, **settings):
+    model = model_of(workers, seed, microbatch_size=microbatch_size)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss=loss, **{"jit_compile": False, **settings})
+    return model
+
+
+def trained(workers, name, batch_size=12, steps=STEPS, **settings):
+    """Weights, epsilon and steps of a case."""
+    # Each worker has weights of its own before: those of the chief count.
+    optimizer = OPTIMIZERS.get(name, OPTIMIZERS["dpsgd"])()
+    model = compiled(workers, optimizer, seed=workers.index, **settings)
+    sampler = PoissonSampler(*rows(), batch_size=batch_size, steps=steps, seed=5)
+    model.fit(sampler, verbose=0)
+    epsilon = tfdp.privacy_spent(model)
+    ledger = model.optimizer.ledger
+    return [v.numpy() for v in model.trainable_variables], epsilon, ledger.num_steps
+
+
+def draw_as(count):
+    """One process draws what so many workers draw together."""
+    own = PoissonSampler._draws
+
+    def draws(sampler):
+        for drawn in zip(*(own(sampler.part(i, count)) for i in range(count)), strict=True):
+            yield np.sort(np.concatenate(drawn))
+
+    PoissonSampler._draws = draws
+
+
+def main(folder, count, *names):
+    workers = tfdp.join_workers()
+    if workers.alone:
+        draw_as(int(count))
+    found = {name: trained(workers, name, **SETTINGS.get(name, {})) for name in names}
+    path = Path(folder) / f"{workers.count}.{workers.index}.pickle"
+    path.write_bytes(pickle.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
