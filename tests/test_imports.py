@@ -27,6 +27,7 @@ ALLOWED = {
     "errors": set(),
     "_validate": set(),
     "_figure": set(),
+    "launch": set(),
     "_keras": {"_types"},
     "_tensorflow": set(),
     "accounting": {"errors", "_validate"},

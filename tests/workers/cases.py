@@ -1,8 +1,10 @@
 """Training by one of several workers, or by one process with the same draws: pickles the weights.
 
-`python -m tests.workers.cases FOLDER WORKERS CASE...`; alone it draws what so many workers draw.
+`python -m tests.workers.cases FOLDER 2:dpsgd 3:dpsgd ...` runs those for as many workers as there
+are; alone it runs all, each on what so many workers draw.
 """
 
+import contextlib
 import pickle
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import numpy as np
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.sampling import PoissonSampler
+from tf_lowrank_dp.training import start_run
 
 STEPS = 20
 CLIP = {"l2_norm_clip": 0.5, "delta": 1e-3, "seed": 3}
@@ -27,7 +30,7 @@ def gep(noise_multiplier, **settings):
     public = np.random.default_rng(1).normal(size=(12, 8)).astype("float32")
     common = {"delta": 1e-3, "seed": 3, "noise_multiplier": noise_multiplier, **settings}
     return tfdp.GEPOptimizer(
-        "sgd",
+        keras.optimizers.SGD(0.5),
         public_data=public,
         num_classes=3,
         num_bases=6,
@@ -96,7 +99,8 @@ def trained(workers, name, batch_size=12, steps=STEPS, **settings):
     return [v.numpy() for v in model.trainable_variables], epsilon, ledger.num_steps
 
 
-def draw_as(count):
+@contextlib.contextmanager
+def drawing_as(count):
     """One process draws what so many workers draw together."""
     own = PoissonSampler._draws
 
@@ -105,13 +109,32 @@ def draw_as(count):
             yield np.sort(np.concatenate(drawn))
 
     PoissonSampler._draws = draws
+    try:
+        yield
+    finally:
+        PoissonSampler._draws = own
 
 
-def main(folder, count, *names):
+def other_public_numbers(workers):
+    """Worker 1 chooses other subspaces than the chief, which must not matter."""
+    if workers.index == 1:
+        own = start_run._public_randomness
+        start_run._public_randomness = lambda seed: own(seed + 1)
+
+
+def main(folder, *names):
     workers = tfdp.join_workers()
-    if workers.alone:
-        draw_as(int(count))
-    found = {name: trained(workers, name, **SETTINGS.get(name, {})) for name in names}
+    found = {}
+    for case in names:
+        count, name = case.split(":")
+        settings = SETTINGS.get(name, {})
+        if workers.alone:
+            with drawing_as(int(count)):
+                found[case] = trained(workers, name, **settings)
+        elif workers.count == int(count):
+            if name == "lsg":  # from here on
+                other_public_numbers(workers)
+            found[case] = trained(workers, name, **settings)
     path = Path(folder) / f"{workers.count}.{workers.index}.pickle"
     path.write_bytes(pickle.dumps(found))
 

@@ -21,20 +21,19 @@ def free_ports(count):
     return ports
 
 
+def environment():
+    """For processes without a GPU that are in no cluster yet."""
+    found = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": str(ROOT)}
+    found.pop("TF_CONFIG", None)
+    return {**found, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
+
+
 def started(count, module, *arguments):
     """Processes of a module, connected by TF_CONFIG; one process has none."""
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(count)]}
-    environment = {
-        **os.environ,
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "PYTHONPATH": str(ROOT),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "OMP_NUM_THREADS": "1",
-    }
-    environment.pop("TF_CONFIG", None)
     processes = []
     for index in range(count):
-        own = dict(environment)
+        own = environment()
         if count > 1:
             task = {"type": "worker", "index": index}
             own["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
