@@ -1,7 +1,7 @@
 """Training by one of several workers, or by one process with the same draws: pickles the weights.
 
-`python -m tests.workers.cases FOLDER 2:dpsgd 3:dpsgd ...` runs those for as many workers as there
-are; alone it runs all, each on what so many workers draw.
+`python -m tests.workers.cases FOLDER 2:dpsgd 3:dpsgd ...` runs each case by as many workers, and by
+one process on what so many workers draw.
 """
 
 import contextlib
@@ -13,10 +13,12 @@ import keras
 import numpy as np
 
 import tf_lowrank_dp as tfdp
+from tests.workers.processes import fork_workers
 from tf_lowrank_dp.sampling import PoissonSampler
 from tf_lowrank_dp.training import start_run
 
 STEPS = 20
+BOTH = {"include": ["hidden", "out"]}  # kernels (8, 6) and (6, 3)
 CLIP = {"l2_norm_clip": 0.5, "delta": 1e-3, "seed": 3}
 
 
@@ -50,10 +52,10 @@ def of(optimizer, **settings):
 
 OPTIMIZERS = {
     "dpsgd": of(tfdp.DPSGDOptimizer),
-    "rgp": of(tfdp.RGPOptimizer, rank=2, warmup_steps=4),
-    "lsg": of(tfdp.LSGOptimizer, rank=2, masks_from="random"),
-    "sparse": of(tfdp.SparseDPSGDOptimizer),
-    "powersgd": of(tfdp.DPPowerSGDOptimizer, rank=2),
+    "rgp": of(tfdp.RGPOptimizer, rank=2, warmup_steps=4, **BOTH),
+    "lsg": of(tfdp.LSGOptimizer, rank=2, masks_from="random", **BOTH),
+    "sparse": of(tfdp.SparseDPSGDOptimizer, sparsity=0.5, **BOTH),
+    "powersgd": of(tfdp.DPPowerSGDOptimizer, rank=2, **BOTH),
     "gep": lambda: gep(0.0, refresh_every=3),
     "gep with noise": lambda: gep(0.7),
     "centred": of(tfdp.DPSGDOptimizer, centering=True),
@@ -122,7 +124,8 @@ def other_public_numbers(workers):
         start_run._public_randomness = lambda seed: own(seed + 1)
 
 
-def main(folder, *names):
+def run(folder, names):
+    """As one of the workers that TF_CONFIG names, or as one process for all."""
     workers = tfdp.join_workers()
     found = {}
     for case in names:
@@ -137,6 +140,12 @@ def main(folder, *names):
             found[case] = trained(workers, name, **settings)
     path = Path(folder) / f"{workers.count}.{workers.index}.pickle"
     path.write_bytes(pickle.dumps(found))
+
+
+def main(folder, *names):
+    for count in sorted({int(case[0]) for case in names}):
+        fork_workers(count, lambda: run(folder, names))
+    run(folder, names)
 
 
 if __name__ == "__main__":

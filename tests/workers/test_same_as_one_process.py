@@ -1,9 +1,13 @@
 """Several processes on this machine train the model that one process trains on the same draws."""
 
+import pickle
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
-from tests.workers.processes import found_by, started
+from tests.workers.processes import ROOT, environment
 
 TWO = [
     *("dpsgd", "powersgd", "sparse", "gep", "centred", "calibrated", "eager", "compiled"),
@@ -14,14 +18,17 @@ CASES = [*(f"2:{name}" for name in TWO), "3:dpsgd", "3:lsg"]
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """What the workers, and one process, have found of each case."""
+    """What one process, and the workers, have found of each case."""
     folder = tmp_path_factory.mktemp("workers")
-    many = {}
-    for count in (2, 3, 1):  # one group after the other: they share two cores
-        results = found_by(started(count, "tests.workers.cases", folder, *CASES), folder)
-        many[count] = results
-    [one] = many.pop(1)
-    return {case: (one[case], [r[case] for r in many[int(case[0])]]) for case in CASES}
+    command = [sys.executable, "-m", "tests.workers.cases", str(folder), *CASES]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    of = {file.name: pickle.loads(file.read_bytes()) for file in folder.glob("*.pickle")}
+
+    def by_worker(case):
+        return [of[f"{case[0]}.{index}.pickle"][case] for index in range(int(case[0]))]
+
+    return {case: (of["1.0.pickle"][case], by_worker(case)) for case in CASES}
 
 
 @pytest.mark.parametrize("case", CASES)
