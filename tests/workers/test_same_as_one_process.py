@@ -9,11 +9,8 @@ import pytest
 
 from tests.workers.processes import ROOT, environment
 
-TWO = [
-    *("dpsgd", "powersgd", "sparse", "gep", "centred", "calibrated", "eager", "compiled"),
-    *("microbatches and executions", "empty shares", "rgp", "lsg", "gep with noise"),
-]
-CASES = [*(f"2:{name}" for name in TWO), "3:dpsgd", "3:lsg"]
+TWO = ["dpsgd", "powersgd", "sparse", "gep", "centred", "rgp", "lsg", "gep with noise"]
+CASES = [*(f"2:{name}" for name in TWO), "3:lsg"]
 
 
 @pytest.fixture(scope="module")

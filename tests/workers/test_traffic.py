@@ -1,11 +1,17 @@
 """What a step sends is what its release space says, and nothing where one process trains."""
 
-import keras
+import math
+import types
+
 import pytest
 import tensorflow as tf
 
 from tests.workers import cases
 from tf_lowrank_dp.accounting import Sampling
+from tf_lowrank_dp.algorithms.matrices import ranks_of
+from tf_lowrank_dp.per_example.parameter import MatrixView, Parameter
+from tf_lowrank_dp.release.identity import IdentitySpace
+from tf_lowrank_dp.release.low_rank import LowRankSpace
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.start_run import start_run
 from tf_lowrank_dp.workers.alone import ALONE
@@ -38,7 +44,7 @@ def messages(name, workers):
 
 
 def numbers_of(space):
-    return sum(keras.ops.prod(shape).numpy() for block in space.shapes for shape in block)
+    return sum(math.prod(shape) for block in space.shapes for shape in block)
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -62,3 +68,37 @@ def test_carriers_come_from_the_chief(index, kind):
 @pytest.mark.parametrize("name", ["dpsgd", "rgp", "gep with noise"])
 def test_one_process_sends_nothing(name):
     assert messages(name, ALONE)[0] == {}
+
+
+def bert_base(tables):
+    """Its variables as an algorithm sees them; only shapes are looked at."""
+    shapes = []
+    for block in range(12):
+        shapes += [(f"{block}/{name}/kernel", (768, 768)) for name in "qkvo"]
+        shapes += [(f"{block}/in/kernel", (768, 3072)), (f"{block}/out/kernel", (3072, 768))]
+        shapes += [(f"{block}/bias{i}", (768,)) for i in range(9)] + [(f"{block}/bias", (3072,))]
+    shapes += [("pooler/kernel", (768, 768)), ("pooler/bias", (768,)), ("gamma", (768,))]
+    shapes += [("beta", (768,))]
+    if tables:
+        shapes += [("tokens/table", (30522, 768)), ("positions/table", (512, 768))]
+    found = []
+    for path, shape in shapes:
+        role = {"kernel": "kernel", "table": "embedding"}.get(path.rpartition("/")[2], "other")
+        view = MatrixView.of(shape) if len(shape) == 2 else None
+        variable = types.SimpleNamespace(shape=shape, path=path)
+        found.append(Parameter(variable, role, view, False))
+    return found
+
+
+@pytest.mark.parametrize("tables, most", [(False, 0.04), (True, 0.25)])
+def test_low_rank_releases_and_subspaces_are_a_small_part_of_dp_sgds_on_bert_base(tables, most):
+    parameters = bert_base(tables)
+    groups = [list(range(len(parameters)))]
+    ranks = ranks_of(parameters, 8, (), ())
+    space = LowRankSpace(parameters, groups, ranks=ranks, source=None, normal=None)
+    dpsgd = numbers_of(IdentitySpace(parameters, groups))
+    views = [parameters[index].view for index in ranks]
+    carriers = sum(8 * (view.rows + view.columns) for view in views)
+    masks = sum(view.rows + view.columns for view in views)
+    assert len(ranks) == 73
+    assert (numbers_of(space) + carriers + masks) / dpsgd <= most
