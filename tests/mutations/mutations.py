@@ -170,13 +170,13 @@ MUTATIONS = [
     ),
     mutation(
         2, "no worker adds noise", "mechanism/gaussian.py",
-        "workers.added(self._with_noise(sums, noise), sources=1)", "workers.added(sums, sources=1)",
+        "workers.added(self._with_noise(sums, noise), sources=1", "workers.added(sums, sources=1",
         f"{CHIEF}::test_the_chief_alone_adds_noise_and_says_so",
     ),
     mutation(
         2, "every worker adds noise", "mechanism/gaussian.py",
-        "return workers.added(sums, sources=0)",
-        "return workers.added(self._with_noise(sums, noise), sources=0)",
+        "return workers.added(sums, sources=0",
+        "return workers.added(self._with_noise(sums, noise), sources=0",
         f"{CHIEF}::test_the_chief_alone_adds_noise_and_says_so",
     ),
     mutation(

@@ -30,7 +30,7 @@ class Second(Workers):
         self.answers = list(answers)
         self.sources = []
 
-    def added(self, sums, sources):
+    def added(self, sums, sources, needed=None):
         self.sources.append(sources)
         return sums
 

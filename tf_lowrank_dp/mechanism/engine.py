@@ -113,7 +113,8 @@ class PrivateGradients:
             clipped_sums = tf.function(clipped_sums, input_signature=signature, autograph=False)
         sums = clipped_sums(batch, presence)
         with tf.control_dependencies([self.steps.assign_add(1)]):
-            released = self.mechanism.release(sums, self.noise, self.workers)
+            needed = self.space.needed(subspace)
+            released = self.mechanism.release(sums, self.noise, self.workers, needed)
         means = tf.nest.map_structure(lambda t: t / self.expected_batch_size, released)
         return self.space.lift(means, subspace)
 

@@ -11,6 +11,8 @@ import tensorflow as tf
 from tf_lowrank_dp._types import Nested
 
 Sums: TypeAlias = list[list[tf.Tensor]]
+Needed: TypeAlias = Sequence[Sequence[tf.Tensor | None]]
+"""For each tensor of the sums zeros and ones that broadcast to it; None for all of it."""
 
 
 class Workers:
@@ -46,14 +48,17 @@ class Workers:
         """The part of the rows that this process draws from, on average."""
         return 1.0 / self.count
 
-    def added(self, sums: Sequence[Sequence[tf.Tensor]], sources: int) -> Sums:
+    def added(
+        self, sums: Sequence[Sequence[tf.Tensor]], sources: int, needed: Needed | None = None
+    ) -> Sums:
         """The sums over all workers, the same bits on each of them.
 
         Args:
             sums: of this worker, in blocks.
             sources: how many times noise was added to them, here.
+            needed: which numbers are sent, the same on all workers; others become zeros.
         """
-        del sources
+        del sources, needed
         return [list(block) for block in sums]
 
     def of_chief(self, structure: Nested, purpose: str = "subspace") -> Nested:

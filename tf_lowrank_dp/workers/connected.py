@@ -14,7 +14,7 @@ from tf_lowrank_dp._tensorflow import abort_collectives
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import WorkerLostError
 from tf_lowrank_dp.workers.agreement import Disagreement
-from tf_lowrank_dp.workers.alone import Sums, Workers
+from tf_lowrank_dp.workers.alone import Needed, Sums, Workers
 from tf_lowrank_dp.workers.leaves import map_leaves
 
 _GROUPS = {"device": 7_150, "host": 7_151}  # not those that tf.distribute hands out
@@ -55,8 +55,10 @@ class ConnectedWorkers(Workers):
         self._hint = {"device": "nccl" if on_gpu else "ring", "host": "ring"}
         self._gathered = tf.function(self._gather, autograph=False)
 
-    def added(self, sums: Sequence[Sequence[tf.Tensor]], sources: int) -> Sums:
-        return _in_graph(lambda: self._added(sums, sources))
+    def added(
+        self, sums: Sequence[Sequence[tf.Tensor]], sources: int, needed: Needed | None = None
+    ) -> Sums:
+        return _in_graph(lambda: self._added(sums, sources, needed))
 
     def of_chief(self, structure: Nested, purpose: str = "subspace") -> Nested:
         leaves: list[tf.Tensor] = []
@@ -64,10 +66,15 @@ class ConnectedWorkers(Workers):
         remaining = iter(_in_graph(lambda: self._of_chief(leaves, purpose)) if leaves else [])
         return map_leaves(lambda _: next(remaining), structure)
 
-    def _added(self, sums: Sequence[Sequence[tf.Tensor]], sources: int) -> Sums:
+    def _added(
+        self, sums: Sequence[Sequence[tf.Tensor]], sources: int, needed: Needed | None
+    ) -> Sums:
         guard = tf.constant([sources, 1.0])
         tensors = [tensor for block in sums for tensor in block]
-        *flat, found = self._in_packs([*tensors, guard], self._reduced, "sums")
+        masks = [mask for block in needed or [] for mask in block] or [None] * len(tensors)
+        chosen = list(map(_chosen, tensors, masks))
+        *flat, found = self._in_packs([*chosen, guard], self._reduced, "sums")
+        flat = list(map(_placed, flat, tensors, masks))
         once = tf.debugging.assert_equal(
             found,
             [1.0, float(self.count)],
@@ -128,7 +135,7 @@ class ConnectedWorkers(Workers):
         self, tensors: Sequence[tf.Tensor], send: Callable, purpose: str
     ) -> list[tf.Tensor]:
         """Sends tensors of one type, a few at once, and gives them their shapes again."""
-        sizes = [tensor.shape.num_elements() for tensor in tensors]
+        sizes = [tensor.shape.num_elements() or 0 for tensor in tensors]  # 0 where not yet known
         found: list[tf.Tensor] = []
         first = 0
         while first < len(tensors):
@@ -138,9 +145,9 @@ class ConnectedWorkers(Workers):
             group = slice(first, last)
             flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors[group]], 0)
             key = _key(purpose, len(found), flat)
-            parts = tf.split(send(flat, key), sizes[group])
+            parts = tf.split(send(flat, key), [tf.size(tensor) for tensor in tensors[group]])
             pairs = zip(parts, tensors[group], strict=True)
-            found += [tf.reshape(part, tensor.shape) for part, tensor in pairs]
+            found += [tf.reshape(part, tf.shape(tensor)) for part, tensor in pairs]
             first = last
         return found
 
@@ -193,7 +200,24 @@ def _in_graph(function: Callable) -> Nested:
     return function()
 
 
-def _key(purpose: str, number: int, flat: tf.Tensor) -> int:
-    """TensorFlow's key of a message, which has one size for good; a chance of 2^-31 to collide."""
-    text = f"{purpose} {number} {flat.dtype.name} {flat.shape.num_elements()}"
-    return zlib.crc32(text.encode()) & 0x7FFFFFFF
+def _chosen(tensor: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    """The numbers where a mask has ones, `(n,)`; the tensor without a mask."""
+    return tensor if mask is None else tf.boolean_mask(tensor, _everywhere(mask, tensor))
+
+
+def _placed(chosen: tf.Tensor, tensor: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    """The numbers that `_chosen` gave where they were in the tensor, and zeros."""
+    if mask is None:
+        return tf.ensure_shape(chosen, tensor.shape)
+    return tf.scatter_nd(tf.where(_everywhere(mask, tensor)), chosen, tensor.shape)
+
+
+def _everywhere(mask: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
+    return tf.broadcast_to(mask, tensor.shape) > 0.0
+
+
+def _key(purpose: str, number: int, flat: tf.Tensor) -> int | tf.Tensor:
+    """TensorFlow's key of a message, which has one size for good; a chance of 2^-30 to collide."""
+    size = flat.shape.num_elements()
+    key = zlib.crc32(f"{purpose} {number} {flat.dtype.name} {size}".encode()) & 0x3FFFFFFF
+    return key if size is not None else key + tf.size(flat)
