@@ -23,6 +23,7 @@ DOCUMENTS = [
     "docs/randomness.md",
     "docs/threat_model.md",
     "docs/layers.md",
+    "docs/reproductions.md",
     *sorted(f"docs/algorithms/{path.name}" for path in (ROOT / "docs" / "algorithms").glob("*.md")),
 ]
 

@@ -365,13 +365,20 @@ MUTATIONS = [
     ),
     mutation(
         8, "the probe tries no missing values", "training/probe.py",
-        "    if usable and not proven:", "    if False:",
+        "with_missing(*pair) if missing else ():", "():",
         "training/test_values_and_sizes.py::"
         "test_missing_values_that_become_the_mean_of_the_batch_are_refused[of_mask-nan]",
     ),
     mutation(
+        8, "variables that a callback may raise keep their values in the probe",
+        "training/raised_gates.py",
+        "[raised, raised | later] if switches", "[{}, {}] if switches or weights",
+        "training/test_raised_gates.py::"
+        "test_a_term_that_joins_examples_behind_a_closed_gate_is_refused[of_mask]",
+    ),
+    mutation(
         8, "the size of a batch is tried for small ones only", "training/probe.py",
-        "    if usable and is_used_as_number(alike.graph):", "    if False:",
+        "    if sizes:", "    if False:",
         "training/test_values_and_sizes.py::"
         "test_a_loss_that_knows_the_size_of_an_ordinary_batch_is_refused",
     ),

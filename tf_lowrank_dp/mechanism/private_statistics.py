@@ -97,6 +97,7 @@ def private_histogram(
     Formal guarantee: one Gaussian mechanism with this noise multiplier, for neighbours by adding
     or removing one record.  A record counts for its first `tokens_per_record` different
     candidates, once each, so it moves the counts by at most the root of their number in L2 norm.
+    What is no list of tokens, such as the NaN of a missing text, has none.
 
     Which tokens occur in the data at all is private: the candidates must be known without them,
     such as a public word list.  Others are not counted.
@@ -139,10 +140,19 @@ def private_histogram(
                 f"Expected the tokens of each record. Received: a {type(tokens).__name__}, whose "
                 "tokens would be its letters. Split it first, as the layer will."
             )
-        known = dict.fromkeys(positions[token] for token in tokens if token in positions)
+        hashable = filter(_is_hashable, tokens if isinstance(tokens, Iterable) else ())
+        known = dict.fromkeys(positions[token] for token in hashable if token in positions)
         counts[list(known)[:most]] += 1.0
     description = f"private histogram of {len(positions)} tokens"
     return PrivateRelease(_released(mechanism, tf.constant(counts)), mechanism.event, description)
+
+
+def _is_hashable(token: object) -> bool:
+    try:
+        hash(token)
+    except TypeError:
+        return False
+    return True
 
 
 def _mechanism(l2_norm_clip: float, noise_multiplier: float) -> GaussianMechanism:
