@@ -154,7 +154,11 @@ def _of_model(model: keras.Model, optimizer: DPOptimizer) -> dict[str, object]:
         ],
         "layers and their settings": _digest_of_config(model),
         "loss": _described(model.loss),
-        "optimizer": [type(optimizer).__name__, optimizer.privacy_settings, optimizer.seed],
+        "optimizer": [
+            type(optimizer).__name__,
+            _without_name(optimizer.privacy_settings),
+            optimizer.seed,
+        ],
         "inner optimizer": _described(inner),
         "public data": public and rows_digest({"x": public.features}, None, 0),
         "precision": [keras.config.floatx(), keras.config.dtype_policy().name],
@@ -174,10 +178,15 @@ def _described(thing: Any) -> object:
     """The class and settings of a loss or an optimizer, the name of a function."""
     if isinstance(thing, keras.losses.Loss | keras.optimizers.Optimizer):
         try:
-            return [type(thing).__name__, thing.get_config()]
+            return [type(thing).__name__, _without_name(thing.get_config())]
         except Exception:  # one that cannot be saved
             return type(thing).__name__
     return getattr(thing, "__qualname__", thing)
+
+
+def _without_name(settings: Mapping[str, object]) -> dict[str, object]:
+    """Names are counted up in each process."""
+    return {key: value for key, value in settings.items() if key != "name"}
 
 
 def _text(value: object) -> str:

@@ -97,16 +97,22 @@ class ConnectedWorkers(Workers):
 
     def gather(self, text: str) -> list[str]:
         content = text.encode()
-        sizes = [size for (size,) in self.gather_numbers(len(content))]
+        places = self._rows(self.index, len(content))
+        sizes = [size for _, size in places]
         parts = -(-max(sizes) // (4 * _WORDS))
         mine = np.frombuffer(content.ljust(4 * _WORDS * parts), np.int32).reshape(parts, 1, _WORDS)
         parts_of_all = [self._gathered(tf.constant(part)).numpy() for part in mine]
         rows = np.concatenate(parts_of_all, axis=1) if parts else np.zeros([self.count, 0])
-        return [row.tobytes()[:size].decode() for row, size in zip(rows, sizes, strict=True)]
+        found = zip(places, rows, strict=True)
+        texts = {index: row.tobytes()[:size].decode() for (index, size), row in found}
+        return [texts[index] for index in range(self.count)]
 
     def gather_numbers(self, *numbers: int) -> list[tuple[int, ...]]:
-        rows = self._gathered(tf.constant([numbers], tf.int32)).numpy()
-        return [tuple(row) for row in rows.tolist()]
+        return [tuple(row) for _, *row in sorted(self._rows(self.index, *numbers))]
+
+    def _rows(self, *numbers: int) -> list[list[int]]:
+        """The numbers of all workers, in TensorFlow's order, which is not that of their indexes."""
+        return self._gathered(tf.constant([numbers], tf.int32)).numpy().tolist()
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
