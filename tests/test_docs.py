@@ -24,6 +24,7 @@ DOCUMENTS = [
     "docs/threat_model.md",
     "docs/layers.md",
     "docs/reproductions.md",
+    "docs/scale.md",
     *sorted(f"docs/algorithms/{path.name}" for path in (ROOT / "docs" / "algorithms").glob("*.md")),
 ]
 

@@ -77,6 +77,13 @@ def test_a_custom_loop_is_refused(two):
         tfdp.PrivateTrainer(model, sampler)
 
 
+def test_statistics_of_which_each_worker_would_release_its_own_are_refused(two):
+    with pytest.raises(tfdp.UnsupportedModelError, match="beforehand in one process"):
+        tfdp.private_mean(np.ones((5, 2)), l2_norm_clip=1.0, noise_multiplier=1.0)
+    with pytest.raises(tfdp.UnsupportedModelError, match="beforehand in one process"):
+        tfdp.private_histogram([["a"]], ["a"], tokens_per_record=1, noise_multiplier=1.0)
+
+
 def test_several_processes_that_were_not_joined_are_told_how(cluster):
     cluster({"worker": ["a:1", "b:1"]})
     with pytest.raises(tfdp.UnsupportedModelError, match=r"tfdp\.join_workers\(\) first thing"):

@@ -111,7 +111,7 @@ class ConnectedWorkers(Workers):
         return [tuple(row) for _, *row in sorted(self._rows(self.index, *numbers))]
 
     def _rows(self, *numbers: int) -> list[list[int]]:
-        """The numbers of all workers, in TensorFlow's order, which is not that of their indexes."""
+        """The numbers of all workers, in TensorFlow's order, which need not be ours."""
         return self._gathered(tf.constant([numbers], tf.int32)).numpy().tolist()
 
     @contextlib.contextmanager
