@@ -23,6 +23,7 @@ from tf_lowrank_dp.errors import (
     NotPrivateError,
     PrivacyBudgetExceededError,
     UnsupportedModelError,
+    WorkerLostError,
 )
 from tf_lowrank_dp.mechanism.private_statistics import private_histogram, private_mean
 from tf_lowrank_dp.optimizers import (
@@ -45,6 +46,7 @@ from tf_lowrank_dp.training import (
     record_release,
     replace_batch_normalization,
 )
+from tf_lowrank_dp.workers import join_workers
 
 __version__ = "0.1.0"
 
@@ -62,6 +64,7 @@ __all__ = [
     "Records",
     "SparseDPSGDOptimizer",
     "UnsupportedModelError",
+    "WorkerLostError",
     "algorithms",
     "auditing",
     "calibrate_noise_multiplier",
@@ -70,6 +73,7 @@ __all__ = [
     "dp_sgd_statement",
     "explain",
     "extend",
+    "join_workers",
     "layers",
     "make_private",
     "make_standard",

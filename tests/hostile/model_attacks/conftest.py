@@ -3,7 +3,7 @@
 import importlib.util
 
 # Some models are made of layers of KerasHub.
-collect_ignore_glob = [] if importlib.util.find_spec("keras_hub") else ["test_*.py"]
+collect_ignore_glob = [] if importlib.util.find_spec("keras_hub") else ["*.py"]
 EVERY = {"test_models_are_judged.py": 5}
 
 
