@@ -48,8 +48,9 @@ def test_the_commands_of_the_readme():
 
 def test_ci_runs_the_commands_of_the_readme():
     lines = [line.strip() for line in CI.splitlines()]
-    assert 'pip install --quiet -e ".[test]"' in lines
+    assert 'pip install --quiet -e ".[test,docs]"' in lines
     assert {"pytest --all", "ruff check ."} <= set(lines)
+    assert any(line.endswith("mkdocs build --strict --quiet") for line in lines)
     # pytest runs the quickstart as well.
     test = (ROOT / "tests" / "examples" / "test_quickstart.py").read_text(encoding="utf-8")
     assert '[sys.executable, "examples/quickstart.py", *arguments]' in test
@@ -60,7 +61,8 @@ def test_ci_runs_the_commands_of_the_readme():
 def test_the_extras_of_the_commands_exist():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     documents = "".join((ROOT / name).read_text(encoding="utf-8") for name in DOCUMENTS)
-    for extra in set(re.findall(r'"\.\[([a-z-]+)\]"', documents + CI)):
+    named = ",".join(re.findall(r'"\.\[([a-z,-]+)\]"', documents + CI))
+    for extra in set(named.split(",")):
         assert extra in project["optional-dependencies"]
 
 
