@@ -64,9 +64,10 @@ INCLUSION = (
 )
 DISTRIBUTION, CLIPPING = "sampling/test_poisson_distribution.py", "mechanism/test_clipping.py"
 DRAWS = "tracing/test_random_ops.py"
+CHIEF, PARTS = "workers/test_chief.py", "workers/test_parts.py"
 ENGINE, REFUSALS = "mechanism/test_engine.py", "training/test_refusals.py"
 RUNNING = "training/test_running_fit.py"
-DRAW = "yield poisson_draw(generator, self._num_examples, self.sampling_rate)"
+DRAW = "yield index + count * poisson_draw(generator, num_rows, self.sampling_rate)"
 ADD_NOISE = "[tensor + tf.cast(deviation * next(normals), tensor.dtype) for tensor in block]"
 
 MUTATIONS = [
@@ -166,6 +167,52 @@ MUTATIONS = [
         2, "every replica of a strategy draws and adds noise", "training/distribution.py",
         "    if tf.distribute.has_strategy():\n", "    if False:\n",
         "training/test_distribution.py::test_what_a_strategy_has_distributed_is_refused",
+    ),
+    mutation(
+        2, "no worker adds noise", "mechanism/gaussian.py",
+        "workers.added(self._with_noise(sums, noise), sources=1", "workers.added(sums, sources=1",
+        f"{CHIEF}::test_the_chief_alone_adds_noise_and_says_so",
+    ),
+    mutation(
+        2, "every worker adds noise", "mechanism/gaussian.py",
+        "return workers.added(sums, sources=0",
+        "return workers.added(self._with_noise(sums, noise), sources=0",
+        f"{CHIEF}::test_the_chief_alone_adds_noise_and_says_so",
+    ),
+    mutation(
+        2, "sums of workers are used whatever noise is in them", "workers/connected.py",
+        "[1.0, float(self.count)],", "found,",
+        f"{CHIEF}::test_sums_with_other_than_one_source_of_noise_are_not_used",
+    ),
+    mutation(
+        2, "each worker draws at the rate of its own rows", "sampling/poisson.py",
+        DRAW, DRAW.replace("self.sampling_rate", "min(1.0, count * self.sampling_rate)"),
+        f"{PARTS}::test_each_row_is_in_exactly_one_part_and_drawn_at_the_global_rate",
+    ),
+    mutation(
+        2, "each worker draws from all rows", "sampling/poisson.py",
+        "index, count = self._part", "index, count = 0, 1",
+        f"{PARTS}::test_each_row_is_in_exactly_one_part_and_drawn_at_the_global_rate",
+    ),
+    mutation(
+        2, "each worker has carriers of its own", "mechanism/engine.py",
+        "self.workers.of_chief(self.space.refresh())", "self.space.refresh()",
+        "workers/test_traffic.py::test_carriers_come_from_the_chief",
+    ),
+    mutation(
+        2, "workers may have other rows, or another order of them", "training/fit.py",
+        "data.rows_digest(seed_of_chief(workers))", "seed_of_chief(workers) * 0",
+        f"{CHIEF}::test_rows_in_another_order_are_told",
+    ),
+    mutation(
+        15, "a step counts once for each worker", "training/start_run.py",
+        "        entry_id=chosen.entry_id,\n", "",
+        f"{CHIEF}::test_noise_and_entry_of_a_run_are_the_chiefs",
+    ),
+    mutation(
+        15, "what other workers know to be spent is not added", "training/agreement.py",
+        "        if union != held:\n", "        if False:\n",
+        f"{CHIEF}::test_what_was_spent_by_others_counts",
     ),
     mutation(
         3, "the sum is divided by the size drawn", "mechanism/engine.py",

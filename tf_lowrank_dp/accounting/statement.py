@@ -17,11 +17,11 @@ from tf_lowrank_dp.accounting.sampling import Sampling
 _WIDTH = 100
 _MAX_ENTRIES = 8
 
-_RELATIONS = {
+RELATIONS = {
     dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE: "adding or removing one example",
     dp_accounting.NeighboringRelation.REPLACE_ONE: "replacing one example",
 }
-_ACCOUNTANTS = {
+ACCOUNTANTS = {
     "pld": "privacy loss distributions (PLD), rounded up",
     "rdp": "Renyi differential privacy (RDP)",
 }
@@ -69,47 +69,56 @@ def statement(
     Nothing was released: epsilon = 0 at delta = 1e-05, with initial weights taken as public.
     """
     delta = _validate.below_one(delta=delta)
-    accountant = _validate.one_of(tuple(_ACCOUNTANTS), accountant=accountant)
+    accountant = _validate.one_of(tuple(ACCOUNTANTS), accountant=accountant)
     planned = _as_tuple(planned)
     if num_examples is not None:
         num_examples = _validate.integer_at_least(1, num_examples=num_examples)
-    reasons = tuple(not_private_reasons)
-    if any(entry.seeded and entry.is_released for entry in ledger.entries):
-        reasons += ("sampling or noise follow a given seed",)
+    reasons = (*not_private_reasons, *reasons_of(ledger))
     spent = ledger.epsilon(delta, accountant=accountant)
-    lines = [_headline(ledger, spent, delta, reasons)]
+    lines = [headline(ledger, spent, delta, reasons)]
     if planned:
         after = ledger.epsilon(delta, accountant=accountant, extra=planned)
-        lines.append(f"After the planned steps: epsilon = {_number_up(after)}.")
-    lines += _warnings(ledger, planned, delta, num_examples, spent, reasons)
+        lines.append(f"After the planned steps: epsilon = {number_up(after)}.")
+    lines += warnings_of(ledger, planned, delta, num_examples, spent, reasons)
     lines += [f"Warning: {note}" for note in notes]
     lines += _entry_lines("Released", ledger.entries)
     lines += _entry_lines("Planned", planned)
     relation = neighboring_relation([*ledger.entries, *planned])
     lines += [
-        f"Neighbouring data sets differ by {_RELATIONS[relation]} ({relation.name}).",
-        f"Accountant: {_ACCOUNTANTS[accountant]}.",
+        f"Neighbouring data sets differ by {RELATIONS[relation]} ({relation.name}).",
+        f"Accountant: {ACCOUNTANTS[accountant]}.",
         "The guarantee holds for the trained weights under these assumptions:",
-        *([] if ledger.prior_spend_unknown else [f"  - {_INITIAL_WEIGHTS}"]),
-        *(f"  - {assumption}" for assumption in _ASSUMPTIONS),
+        *(f"  - {assumption}" for assumption in assumptions_of(ledger)),
     ]
     return "\n".join(_wrapped(line) for line in lines)
 
 
-def _headline(ledger: PrivacyLedger, epsilon: float, delta: float, reasons: tuple[str, ...]) -> str:
+def reasons_of(ledger: PrivacyLedger) -> tuple[str, ...]:
+    """Why no guarantee holds, as far as the ledger tells."""
+    if any(entry.seeded and entry.is_released for entry in ledger.entries):
+        return ("sampling or noise follow a given seed",)
+    return ()
+
+
+def assumptions_of(ledger: PrivacyLedger) -> tuple[str, ...]:
+    """Under which assumptions the guarantee holds."""
+    return _ASSUMPTIONS if ledger.prior_spend_unknown else (_INITIAL_WEIGHTS, *_ASSUMPTIONS)
+
+
+def headline(ledger: PrivacyLedger, epsilon: float, delta: float, reasons: tuple[str, ...]) -> str:
     """The first line: the guarantee, or that there is none."""
     if reasons or math.isinf(epsilon):
-        return f"NOT PRIVATE: no guarantee can be given (recorded epsilon = {_number_up(epsilon)})."
+        return f"NOT PRIVATE: no guarantee can be given (recorded epsilon = {number_up(epsilon)})."
     if not ledger.num_steps:
         assumed = "" if ledger.prior_spend_unknown else ", with initial weights taken as public"
         return f"Nothing was released: epsilon = 0 at delta = {delta:g}{assumed}."
     return (
-        f"({_number_up(epsilon)}, {delta:g})-differentially private: "
-        f"epsilon = {_number_up(epsilon)} at delta = {delta:g}."
+        f"({number_up(epsilon)}, {delta:g})-differentially private: "
+        f"epsilon = {number_up(epsilon)} at delta = {delta:g}."
     )
 
 
-def _warnings(
+def warnings_of(
     ledger: PrivacyLedger,
     planned: tuple[LedgerEntry, ...],
     delta: float,
@@ -179,7 +188,7 @@ def _sampling_text(sampling: Sampling) -> str:
     )
 
 
-def _number_up(epsilon: float) -> str:
+def number_up(epsilon: float) -> str:
     """Epsilon with up to four decimals, rounded up, so that the text promises no more."""
     if math.isinf(epsilon):
         return "infinity"

@@ -12,11 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.mechanism.clipping import clip_factors
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.per_example.gradient import zero_absent
 from tf_lowrank_dp.per_example.materialized import Materialized
+from tf_lowrank_dp.workers.join import joined
 
 _AT_ONCE = 2**22  # numbers: bounds the memory of intermediate results
 
@@ -156,6 +158,11 @@ def _is_hashable(token: object) -> bool:
 
 
 def _mechanism(l2_norm_clip: float, noise_multiplier: float) -> GaussianMechanism:
+    if not joined().alone:
+        raise UnsupportedModelError(
+            f"Expected one process. Received: {joined()!r}, each of which would release with noise "
+            "of its own. Compute it beforehand in one process, and give the workers the numbers."
+        )
     _validate.positive(noise_multiplier=noise_multiplier)
     _validate.positive(l2_norm_clip=l2_norm_clip)
     clip = _validate.clip_norm(l2_norm_clip=l2_norm_clip)

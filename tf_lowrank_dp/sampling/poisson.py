@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import warnings
@@ -20,6 +21,7 @@ from tf_lowrank_dp.sampling import padding, randomness, rows
 from tf_lowrank_dp.sampling.arguments import refuse_beside_records, to_data
 from tf_lowrank_dp.sampling.mapped import MappedRecords
 from tf_lowrank_dp.sampling.records import Records
+from tf_lowrank_dp.sampling.rows_digest import rows_digest
 
 
 def poisson_draw(
@@ -38,7 +40,7 @@ def poisson_draw(
 
     Args:
         generator: source of randomness.
-        num_examples: number of examples, at least 1.
+        num_examples: number of examples.
         sampling_rate: probability in (0, 1].
 
     Returns:
@@ -120,6 +122,8 @@ class PoissonSampler:
         self._steps = None if steps is None else _validate.integer_at_least(1, steps=steps)
         self._seed = None if seed is None else _validate.integer_at_least(0, seed=seed)
         self._streams = itertools.count()
+        self._part = (0, 1)
+        self._records = x if isinstance(x, Records) else None
         self._mapped: MappedRecords | None = None
         if isinstance(x, Records):
             refuse_beside_records(y, sample_weight)
@@ -229,17 +233,35 @@ class PoissonSampler:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(steps))
         return dataset.prefetch(tf.data.AUTOTUNE)
 
+    def part(self, index: int, count: int) -> PoissonSampler:
+        """The same sampler for the rows `index::count`, at the same rate.
+
+        Formal guarantee: each row is in exactly one of the `count` parts, so that draws of all
+        parts, each by itself, are one draw of all rows.
+        """
+        other = copy.copy(self)
+        other._seed, other._part = self._seed, (index, count)
+        granule = _ceil_sqrt(-(-self._batch_size // count))
+        other._pad_to_multiple = min(self._pad_to_multiple, granule)
+        return other
+
+    def rows_digest(self, seed: int) -> str:
+        """See `rows_digest`; of all rows, whichever are drawn from."""
+        return rows_digest(self._data, self._records, seed)
+
     def _draws(self) -> Iterator[np.ndarray]:
         """Yields the indices of draws, from a random stream of this iteration alone."""
+        index, count = self._part
+        num_rows = len(range(index, self._num_examples, count))
         process = randomness.process_token()
         if self._seed is None:
             generator = randomness.secret_generator()
         else:
-            generator = randomness.seeded_generator(self._seed, next(self._streams))
+            generator = randomness.seeded_generator(self._seed, next(self._streams), index)
         for _ in itertools.count() if self._steps is None else range(self._steps):
             if self._seed is None and process != randomness.process_token():
                 generator, process = randomness.secret_generator(), randomness.process_token()
-            yield poisson_draw(generator, self._num_examples, self.sampling_rate)
+            yield index + count * poisson_draw(generator, num_rows, self.sampling_rate)
 
     def _rows_of(self, indices: np.ndarray) -> dict:
         """The rows of a draw, to be mapped, and the size of its batch."""

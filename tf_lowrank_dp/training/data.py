@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
+from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling import PRESENCE, PoissonSampler, declared_dataset
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.random_batch import completed
+from tf_lowrank_dp.training.state import state_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +27,7 @@ class TrainingData:
         steps_per_epoch: integer.
         ends: whether an epoch is one pass over `dataset`, which ends by itself.
         seeded: whether they follow a given seed.
+        rows_digest: of all rows, given a seed, see `PoissonSampler.rows_digest`; None of others'.
     """
 
     dataset: tf.data.Dataset
@@ -31,6 +35,7 @@ class TrainingData:
     steps_per_epoch: int
     ends: bool
     seeded: bool
+    rows_digest: Callable[[int], str] | None = None
 
     @property
     def element_spec(self) -> dict:
@@ -69,6 +74,7 @@ def training_data(
 ) -> TrainingData:
     """Samples arrays ourselves; takes the user's word for data sets that are already batched."""
     refuse_distribution(data=x)
+    workers = state_of(model).workers
     if isinstance(x, PoissonSampler):
         _refuse_beside_batches("a PoissonSampler", y, sample_weight, class_weight)
         _refuse_statement(sampling, sampling_rate, num_examples)
@@ -79,6 +85,12 @@ def training_data(
             )
         sampler = x
     elif _is_batched(x):
+        if not workers.alone:
+            raise UnsupportedModelError(
+                f"Expected rows that {workers.count} workers can share. Received: data that come "
+                "in batches, of which each worker would train on all. Pass the same arrays, "
+                "PoissonSampler or Records on every worker: each draws from rows of its own."
+            )
         _refuse_beside_batches("data that come in batches", y, sample_weight)
         dataset, declared = declared_dataset(
             x,
@@ -115,8 +127,16 @@ def training_data(
             f"Expected steps_per_epoch to be at most the steps of the PoissonSampler, "
             f"{sampler.steps}. Received: steps_per_epoch={steps}. Leave it out."
         )
-    dataset = _preprocessed(model, sampler.as_dataset().take(steps))
-    return TrainingData(dataset, sampler.sampling, steps, ends=True, seeded=sampler.seeded)
+    own = sampler if workers.alone else sampler.part(workers.index, workers.count)
+    dataset = _preprocessed(model, own.as_dataset().take(steps))
+    return TrainingData(
+        dataset,
+        sampler.sampling,
+        steps,
+        ends=True,
+        seeded=sampler.seeded,
+        rows_digest=sampler.rows_digest,
+    )
 
 
 def is_task(model: keras.Model) -> bool:

@@ -10,11 +10,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp._keras.compiled import called_by_fit
+from tf_lowrank_dp._keras.compiled import called_by_fit, first_epoch
 from tf_lowrank_dp._types import Logs, Nested
 from tf_lowrank_dp.sampling import count_rows, to_rows
 from tf_lowrank_dp.sampling.padding import part_rows
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.agreement import seed_of_chief
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
@@ -33,8 +34,11 @@ from tf_lowrank_dp.training.state import look, state_of
 from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
+from tf_lowrank_dp.training.worker_callbacks import ended_together, in_step
+from tf_lowrank_dp.workers import Workers
 
 
+@ended_together
 def fit(
     model: keras.Model,
     x: Nested = None,
@@ -85,7 +89,8 @@ def fit(
         NotPrivateError: the optimizer is not private, or a callback has exchanged it.
         RuntimeError: `fit` of this model is running already.
         UnsupportedModelError: the model, loss or data cannot be trained privately.
-        ValueError: contradictory arguments.
+        ValueError: contradictory arguments, or workers that differ.
+        WorkerLostError: another worker has ended.
     """
     del shuffle
     refuse_nesting(model)
@@ -119,14 +124,25 @@ def fit(
     steps = max(1, (epochs - initial_epoch) * _steps_taken(model, data))
     loss = CompiledLoss(model, float(data.sampling.batch_size))
     compiled = model.jit_compile and not model.run_eagerly
-    rows = part_rows(data.sampling, state_of(model).microbatch_size) if compiled else None
+    state = state_of(model)
+    workers, size = state.workers, state.microbatch_size
+    rows = part_rows(data.sampling, size, workers.count) if compiled else None
     judged = _judged(model, loss, data, optimizer.gradient_method, rows)
     if optimizer.public_data is not None:
         warn_about_overlap(optimizer.public_data.features, x)
     spec = data.element_spec.get("y")
-    callbacks = _as_list(callbacks)
+    callbacks = in_step(workers, _as_list(callbacks))
     restore_backup(model, callbacks)
-    run = start_run(model, data.sampling, steps, seeded=data.seeded, loss=loss, target_spec=spec)
+    [[initial_epoch], *_] = workers.gather_numbers(first_epoch(model, initial_epoch))
+    run = start_run(
+        model,
+        data.sampling,
+        steps,
+        seeded=data.seeded,
+        loss=loss,
+        target_spec=spec,
+        facts=None if workers.alone else _facts(data, workers, epochs),
+    )
     run.judged = judged
     validation_batch_size = validation_batch_size or batch_size or 32
     callbacks = [_BudgetGuard(_steps_taken(model, data)), *callbacks, _StepGuard()]
@@ -135,7 +151,7 @@ def fit(
             model,
             data.dataset,
             epochs=epochs,
-            verbose=verbose,
+            verbose=verbose if workers.is_chief else 0,
             callbacks=callbacks,
             validation_data=_validation(model, validation_data, validation_batch_size),
             initial_epoch=initial_epoch,
@@ -208,6 +224,15 @@ def _judged(
     judged = JudgedGraphs(model, loss, method, rows)
     judged.judge(data.element_spec)
     return judged
+
+
+def _facts(data: TrainingData, workers: Workers, epochs: int) -> dict[str, object]:
+    """What has to be the same on all workers, beside model and optimizer."""
+    assert data.rows_digest is not None
+    return {
+        "rows, in their order": data.rows_digest(seed_of_chief(workers)),
+        "epochs and their steps": [epochs, data.steps_per_epoch],
+    }
 
 
 def _steps_taken(model: keras.Model, data: TrainingData) -> int:

@@ -13,6 +13,7 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import PoissonSampler
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.agreement import refuse_custom_loop
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.given_forward import check_batch, is_same_code, spec_of, with_outputs
@@ -70,6 +71,7 @@ class PrivateTrainer:
         self, model: keras.Model, sampler: PoissonSampler | Sampling, steps: int | None = None
     ):
         refuse_distribution(data=sampler)
+        refuse_custom_loop(state_of(model).workers)
         sampling = sampler if isinstance(sampler, Sampling) else sampler.sampling
         steps = steps or getattr(sampler, "steps", None)
         if steps is None and private_optimizer(model).noise_multiplier is None:
