@@ -34,8 +34,8 @@ class ConnectedWorkers(Workers):
 
     Formal guarantees:
 
-    * what `added` returns is the sum over all workers, to which noise was added exactly once: each
-      message has the number of its sources and of the workers in it, and another number is an
+    * what `added` returns is the sum over all workers, to which noise was added exactly once: the
+      number of its sources, and of the workers, is a part of the sum, and another number is an
       error, before the sums are used;
     * what `added` and `of_chief` return has the same bits on every worker.
 
@@ -121,10 +121,11 @@ class ConnectedWorkers(Workers):
         except Disagreement:  # on all of them
             raise
         except tf.errors.OpError as error:
-            if _ABORTED not in str(error):
+            causes = re.findall(f"(?:{_ABORTED})+(.*)", str(error))
+            if not causes and not isinstance(error, tf.errors.UnavailableError):
                 self._abort(error)
                 raise
-            [cause] = re.findall(f"(?:{_ABORTED})+(.*)", str(error))[:1]
+            cause = causes[0] if causes else error.message
             raise WorkerLostError(
                 f"Expected all {self.count} workers to train on. Received: one that has ended "
                 f"({cause}). No step is taken without it. Start them again, any number of them: "
