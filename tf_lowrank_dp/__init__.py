@@ -26,10 +26,12 @@ from tf_lowrank_dp.errors import (
 )
 from tf_lowrank_dp.mechanism.private_statistics import private_histogram, private_mean
 from tf_lowrank_dp.optimizers import (
+    AutomaticClip,
     DPPowerSGDOptimizer,
     DPSGDOptimizer,
     GEPOptimizer,
     LSGOptimizer,
+    QuantileClip,
     RGPOptimizer,
     SparseDPSGDOptimizer,
 )
@@ -48,6 +50,7 @@ from tf_lowrank_dp.training import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "AutomaticClip",
     "DPPowerSGDOptimizer",
     "DPSGDOptimizer",
     "GEPOptimizer",
@@ -57,6 +60,7 @@ __all__ = [
     "PrivacyBudget",
     "PrivacyBudgetExceededError",
     "PrivateTrainer",
+    "QuantileClip",
     "RGPOptimizer",
     "Records",
     "SparseDPSGDOptimizer",

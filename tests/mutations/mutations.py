@@ -515,9 +515,33 @@ MUTATIONS = [
         17, "the means are released without a share of their own",
         (
             ("mechanism/gaussian.py", "math.isclose(math.fsum(shares), 1.0, rel_tol=", "bool("),
-            ("optimizers/releases.py", "(1.0 - MEANS_SHARE) / of_gradients", "1.0 / of_gradients"),
+            ("optimizers/releases.py", "share = (1.0 - math.fsum(share for _, share in last)) /",
+             "share = 1.0 /"),
         ),
         ("training/test_centering.py::"
          "test_gradients_and_means_together_are_one_gaussian_of_the_multiplier",),
+    ),
+    mutation(
+        17, "clip norms follow the counts of this step's data, before their release",
+        "release/quantile.py", "scales = tf.unstack(1.0 / subspace.values, num=",
+        "norms = [tf.reduce_max(tf.add_n([t.squared_norms() for t in b])) for b in found]\n"
+        "        scales = tf.unstack(tf.math.rsqrt(1e-9 + tf.stack(norms)), num=",
+        f"{HOSTILE}[dense dpsgd quantile]",
+    ),
+    Mutation(
+        17, "the counts of quantile clipping are released without a share of their own",
+        (
+            ("mechanism/gaussian.py", "math.isclose(math.fsum(shares), 1.0, rel_tol=", "bool("),
+            ("optimizers/releases.py", "share = (1.0 - math.fsum(share for _, share in last)) /",
+             "share = 1.0 /"),
+        ),
+        ("training/test_clip_norms.py::"
+         "test_gradients_and_counts_together_are_one_gaussian_of_the_multiplier",),
+    ),
+    mutation(
+        6, "automatic clipping divides by the norm as computed, without a bound",
+        "mechanism/clipping.py", "factors = l2_norm_clip / (bound + stability)",
+        "factors = l2_norm_clip / (unguarded_norms(block) + stability)",
+        "mechanism/test_clipping.py::test_automatic_factors_keep_any_record_within_the_clip",
     ),
 ]  # fmt: skip

@@ -83,14 +83,19 @@ def start_run(
     num_blocks = len(space.shapes)
     blocks = optimizer.release_blocks(num_blocks)
     mechanism = GaussianMechanism(
-        blocks.l2_norm_clip, noise_multiplier, num_blocks, blocks.clips, blocks.shares
+        blocks.l2_norm_clip,
+        noise_multiplier,
+        num_blocks,
+        blocks.clips,
+        blocks.shares,
+        blocks.stabilities,
     )
     entry = LedgerEntry(
         sampling=sampling,
         noise_multiplier=mechanism.event.noise_multiplier,
         steps=0,
-        mechanism="centred " * optimizer.centering + optimizer.algorithm.name,
-        l2_norm_clip=mechanism.l2_norm_clip,
+        mechanism=optimizer.mechanism_name,
+        l2_norm_clip=mechanism.l2_norm_clip if isinstance(optimizer.l2_norm_clip, float) else None,
         seeded=seeded or optimizer.seed is not None,
     )
     with tf.init_scope():
