@@ -25,6 +25,7 @@ RULES = {
     15: "The ledger only grows, and follows the weights",
     16: "Random numbers inside a model are secret and used once",
     17: "Centres come from earlier releases; shares of the noise add up to one Gaussian",
+    18: "A unit of several rows is drawn, clipped and counted once",
 }
 
 
@@ -543,5 +544,24 @@ MUTATIONS = [
         "mechanism/clipping.py", "factors = l2_norm_clip / (bound + stability)",
         "factors = l2_norm_clip / (unguarded_norms(block) + stability)",
         "mechanism/test_clipping.py::test_automatic_factors_keep_any_record_within_the_clip",
+    ),
+    mutation(
+        18, "the rows of a unit are clipped one by one", "mechanism/engine.py",
+        "gradients = [MeanOfRows(g, batch.weights) for g in gradients]",
+        "presence = batch.of_rows(presence)",
+        "training/test_units.py::test_a_row_that_is_no_number_costs_its_user_and_no_other",
+    ),
+    mutation(
+        18, "users are counted per row: the ledger has the number of rows", "sampling/poisson.py",
+        "Sampling.poisson(self._num_examples, self._batch_size, unit=self._unit)",
+        "Sampling.poisson(rows.count_rows(self._data), self._batch_size, unit=self._unit)",
+        "training/test_units.py::test_the_ledger_and_the_statement_are_about_users",
+        "sampling/test_users.py::"
+        "test_users_are_drawn_at_the_rate_that_is_stated_and_their_rows_alike",
+    ),
+    mutation(
+        18, "epsilons of users and of examples are added up", "accounting/ledger.py",
+        " or len(units(entries)) > 1", "",
+        "training/test_units.py::test_no_epsilon_is_stated_for_users_and_examples_together",
     ),
 ]  # fmt: skip

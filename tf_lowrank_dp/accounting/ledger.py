@@ -10,7 +10,12 @@ import dp_accounting
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import composition, serialization
-from tf_lowrank_dp.accounting.ledger_entry import Entry, mechanisms_of, neighboring_relation
+from tf_lowrank_dp.accounting.ledger_entry import (
+    Entry,
+    mechanisms_of,
+    neighboring_relation,
+    units,
+)
 
 
 class PrivacyLedger:
@@ -166,8 +171,8 @@ class PrivacyLedger:
                 run (the same id) are added to it.
 
         Returns:
-            Epsilon: 0 without any step, infinity if there are steps without noise or if it exceeds
-            a million. An unknown prior spend is not part of it.
+            Epsilon: 0 without any step, infinity if there are steps without noise, steps by example
+            and steps by user, or if it exceeds a million. An unknown prior spend is not part of it.
 
         Raises:
             ValueError: an argument is out of its range, or "rdp" for a history in which Poisson
@@ -198,7 +203,7 @@ class PrivacyLedger:
         0.0
         """
         entries = self._with(extra)
-        if any(entry.noise_multiplier == 0 for entry in entries):
+        if any(entry.noise_multiplier == 0 for entry in entries) or len(units(entries)) > 1:
             return math.inf
         mechanisms = mechanisms_of(entries)
         relation = neighboring_relation(entries)

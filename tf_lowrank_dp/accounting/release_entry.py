@@ -7,6 +7,7 @@ import json
 import math
 import uuid
 from collections.abc import Iterator
+from typing import ClassVar
 
 import dp_accounting
 from dp_accounting import pld
@@ -14,6 +15,7 @@ from dp_accounting import pld
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting.composition import Mechanism, OtherMechanism
 from tf_lowrank_dp.accounting.event_text import event_to_dict
+from tf_lowrank_dp.accounting.sampling import Unit
 
 _ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
@@ -43,6 +45,7 @@ class ReleaseEntry:
     num_examples = None
     seeded = False
     neighboring_relation = _ADD_OR_REMOVE_ONE
+    unit: ClassVar[Unit] = "example"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", _validate.integer_at_least(0, steps=self.steps))

@@ -10,7 +10,12 @@ import dp_accounting
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
-from tf_lowrank_dp.accounting.ledger_entry import Entry, LedgerEntry, neighboring_relation
+from tf_lowrank_dp.accounting.ledger_entry import (
+    Entry,
+    LedgerEntry,
+    neighboring_relation,
+    units,
+)
 from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
 from tf_lowrank_dp.accounting.sampling import Sampling
 
@@ -18,9 +23,10 @@ _WIDTH = 100
 _MAX_ENTRIES = 8
 
 _RELATIONS = {
-    dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE: "adding or removing one example",
-    dp_accounting.NeighboringRelation.REPLACE_ONE: "replacing one example",
+    dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE: "adding or removing one",
+    dp_accounting.NeighboringRelation.REPLACE_ONE: "replacing one",
 }
+_UNITS = {"example": "example", "user": "user with all examples of theirs"}
 _ACCOUNTANTS = {
     "pld": "privacy loss distributions (PLD), rounded up",
     "rdp": "Renyi differential privacy (RDP)",
@@ -29,9 +35,13 @@ _INITIAL_WEIGHTS = (
     "Initial weights are taken as public: values that no step above has made, such as copied "
     "arrays or a file without its ledger, do not depend on the data."
 )
+_PROTECTS = {
+    "example": "It protects single examples, not users who contributed several of them.",
+    "user": "It protects users as the data tell them apart, with all examples of each.",
+}
 _ASSUMPTIONS = (
-    "Batches were drawn as stated, and the number of examples is public.",
-    "It protects single examples, not users who contributed several of them.",
+    "Batches were drawn as stated, and the number of {unit}s is public.",
+    "{protects}",
     "Not covered: metrics and losses printed during training, and the choice of hyperparameters.",
     "Out of scope: the random generator is not cryptographic, and attacks on floating-point noise.",
 )
@@ -76,6 +86,10 @@ def statement(
     reasons = tuple(not_private_reasons)
     if any(entry.seeded and entry.is_released for entry in ledger.entries):
         reasons += ("sampling or noise follow a given seed",)
+    found = units([*ledger.entries, *planned])
+    if len(found) > 1:
+        reasons += ("some steps are by user and others by example: no epsilon holds for either",)
+    unit = max(found, default="example")
     spent = ledger.epsilon(delta, accountant=accountant)
     lines = [_headline(ledger, spent, delta, reasons)]
     if planned:
@@ -87,11 +101,12 @@ def statement(
     lines += _entry_lines("Planned", planned)
     relation = neighboring_relation([*ledger.entries, *planned])
     lines += [
-        f"Neighbouring data sets differ by {_RELATIONS[relation]} ({relation.name}).",
+        f"Neighbouring data sets differ by {_RELATIONS[relation]} {_UNITS[unit]} "
+        f"({relation.name}).",
         f"Accountant: {_ACCOUNTANTS[accountant]}.",
         "The guarantee holds for the trained weights under these assumptions:",
         *([] if ledger.prior_spend_unknown else [f"  - {_INITIAL_WEIGHTS}"]),
-        *(f"  - {assumption}" for assumption in _ASSUMPTIONS),
+        *(f"  - {line.format(unit=unit, protects=_PROTECTS[unit])}" for line in _ASSUMPTIONS),
     ]
     return "\n".join(_wrapped(line) for line in lines)
 
@@ -170,7 +185,8 @@ def _entry_line(entry: Entry) -> str:
 def _sampling_text(sampling: Sampling) -> str:
     """How the batches were drawn."""
     size = f"expected batch size {sampling.batch_size}"
-    examples = "" if sampling.num_examples is None else f" of {sampling.num_examples} examples"
+    count, unit = sampling.num_examples, sampling.unit
+    examples = "" if count is None else f" of {count} {unit}s"
     if sampling.kind == "poisson":
         return f"Poisson sampling at rate {sampling.sampling_rate:g}, {size}{examples}"
     return (

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
-from tf_lowrank_dp.accounting.sampling import steps_per_epoch
+from tf_lowrank_dp.accounting.sampling import Unit, steps_per_epoch
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import padding, randomness, rows
 from tf_lowrank_dp.sampling.arguments import refuse_beside_records, to_data
@@ -104,6 +104,8 @@ class PoissonSampler:
     PoissonSampler(num_examples=6, batch_size=3, steps=2, pad_to_multiple=6, seeded=False)
     """
 
+    _unit: Unit = "example"
+
     def __init__(
         self,
         x: Any,
@@ -127,15 +129,21 @@ class PoissonSampler:
             self._data = {"rows": x.rows}
         else:
             self._data = to_data(x, y, sample_weight, class_weight)
-        self._num_examples = rows.count_rows(self._data)
-        if batch_size > self._num_examples:
+        self._draw_from(rows.count_rows(self._data), batch_size, pad_to_multiple)
+
+    def _draw_from(
+        self, num_examples: int, batch_size: int, pad_to_multiple: int | None = None
+    ) -> None:
+        """Settles the number of examples, or of what is drawn instead of them."""
+        self._num_examples = num_examples
+        if batch_size > num_examples:
             warnings.warn(
-                f"Expected a batch_size of at most {self._num_examples}, the number of examples. "
-                f"Received: {batch_size}. All examples are in each step, which gets no privacy "
-                "from sampling; choose a smaller batch_size for a smaller epsilon.",
-                stacklevel=2,
+                f"Expected a batch_size of at most {num_examples}, the number of {self._unit}s. "
+                f"Received: {batch_size}. All {self._unit}s are in each step, which gets no "
+                "privacy from sampling; choose a smaller batch_size for a smaller epsilon.",
+                stacklevel=3,
             )
-        self._batch_size = min(batch_size, self._num_examples)
+        self._batch_size = min(batch_size, num_examples)
         if pad_to_multiple is None:
             pad_to_multiple = _ceil_sqrt(self._batch_size)
         self._pad_to_multiple = _validate.integer_at_least(1, pad_to_multiple=pad_to_multiple)
@@ -183,7 +191,7 @@ class PoissonSampler:
     @property
     def sampling(self) -> Sampling:
         """What the accountant has to know about these draws."""
-        return Sampling.poisson(num_examples=self._num_examples, batch_size=self._batch_size)
+        return Sampling.poisson(self._num_examples, self._batch_size, unit=self._unit)
 
     @property
     def element_spec(self) -> dict:
@@ -231,6 +239,11 @@ class PoissonSampler:
 
     def _draws(self) -> Iterator[np.ndarray]:
         """Yields the indices of draws, from a random stream of this iteration alone."""
+        for generator in self._generators():
+            yield poisson_draw(generator, self._num_examples, self.sampling_rate)
+
+    def _generators(self) -> Iterator[np.random.Generator]:
+        """Yields what each draw of an iteration takes its random numbers from."""
         process = randomness.process_token()
         if self._seed is None:
             generator = randomness.secret_generator()
@@ -239,7 +252,7 @@ class PoissonSampler:
         for _ in itertools.count() if self._steps is None else range(self._steps):
             if self._seed is None and process != randomness.process_token():
                 generator, process = randomness.secret_generator(), randomness.process_token()
-            yield poisson_draw(generator, self._num_examples, self.sampling_rate)
+            yield generator
 
     def _rows_of(self, indices: np.ndarray) -> dict:
         """The rows of a draw, to be mapped, and the size of its batch."""

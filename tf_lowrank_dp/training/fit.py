@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -28,10 +28,11 @@ from tf_lowrank_dp.training.running_fit import (
     running,
 )
 from tf_lowrank_dp.training.saving import restore_backup
-from tf_lowrank_dp.training.start_run import start_run
+from tf_lowrank_dp.training.start_run import start_run, units_at_once
 from tf_lowrank_dp.training.state import look, state_of
 from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
+from tf_lowrank_dp.training.unit_arguments import check_units
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
 
 
@@ -57,6 +58,10 @@ def fit(
     sampling: str | None = None,
     sampling_rate: float | None = None,
     num_examples: int | None = None,
+    unit_ids: Nested = None,
+    rows_per_unit: int | None = None,
+    augment: Callable | None = None,
+    multiplicity: int = 1,
 ) -> keras.callbacks.History:
     """Trains a private model; `model.fit` of a model that was made private.
 
@@ -76,6 +81,15 @@ def fit(
             most once an epoch.
         sampling_rate: probability with which each example is in a batch.
         num_examples: number of private examples, a public number.
+        unit_ids: integers `(n,)`: which user each row is of.  Privacy is that of users then: a step
+            draws users, `batch_size` of them expected, and clips the mean gradient of its rows of
+            each.  Arrays only.
+        rows_per_unit: with `unit_ids`, the largest number of rows of a user in a step; of a user
+            who has more, they are drawn anew at each step.
+        augment: a layer, or function of inputs `(b, ...)` in TensorFlow, applied to them in each
+            step before the model is.
+        multiplicity: number of copies of each row in a step, each with random numbers of its own in
+            `augment` and in the model, whose gradients are averaged before the clip.
 
     Returns:
         Keras' history.  Loss and metrics in it are computed without noise: they are not private.
@@ -97,6 +111,15 @@ def fit(
     optimizer = private_optimizer(model)
     validate_training_step(model)
     warn_about_adapted_layers(model)
+    check_units(
+        model,
+        x,
+        unit_ids=unit_ids,
+        rows_per_unit=rows_per_unit,
+        multiplicity=multiplicity,
+        validation_split=validation_split,
+        gradient_method=optimizer.gradient_method,
+    )
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
     data = training_data(
@@ -111,22 +134,33 @@ def fit(
         sampling_rate=sampling_rate,
         num_examples=num_examples,
         seed=optimizer.seed,
+        unit_ids=unit_ids,
+        rows_per_unit=rows_per_unit,
     )
     build_model(model, data.element_spec["x"])
-    data = data.completed(model)
+    data = data.completed(model).repeated(multiplicity)
     validate_model(model, data.element_spec["x"])
     _warn_about_delta(optimizer.delta, data.sampling.num_examples)
     steps = max(1, (epochs - initial_epoch) * _steps_taken(model, data))
-    loss = CompiledLoss(model, float(data.sampling.batch_size))
+    loss = CompiledLoss(model, float(data.sampling.batch_size), augment)
     compiled = model.jit_compile and not model.run_eagerly
-    rows = part_rows(data.sampling, state_of(model).microbatch_size) if compiled else None
+    at_once = units_at_once(state_of(model).microbatch_size, data.rows_per_unit)
+    rows = part_rows(data.sampling, at_once) * data.rows_per_unit if compiled else None
     judged = _judged(model, loss, data, optimizer.gradient_method, rows)
     if optimizer.public_data is not None:
         warn_about_overlap(optimizer.public_data.features, x)
     spec = data.element_spec.get("y")
     callbacks = _as_list(callbacks)
     restore_backup(model, callbacks)
-    run = start_run(model, data.sampling, steps, seeded=data.seeded, loss=loss, target_spec=spec)
+    run = start_run(
+        model,
+        data.sampling,
+        steps,
+        seeded=data.seeded,
+        loss=loss,
+        target_spec=spec,
+        rows_per_unit=data.rows_per_unit,
+    )
     run.judged = judged
     validation_batch_size = validation_batch_size or batch_size or 32
     callbacks = [_BudgetGuard(_steps_taken(model, data)), *callbacks, _StepGuard()]
@@ -202,7 +236,8 @@ def _judged(
     """The graphs of the model that were looked at, now or for the run that goes on."""
     run = state_of(model).run
     if run is not None and run.judged is not None and run.sampling == data.sampling:
-        is_current = run.loss is not None and run.loss.is_current
+        known = run.loss
+        is_current = known is not None and known.is_current and known.augment is loss.augment
         if is_current and run.judged.holds(data.element_spec, method, rows):
             return run.judged
     judged = JudgedGraphs(model, loss, method, rows)

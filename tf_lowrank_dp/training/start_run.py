@@ -40,6 +40,7 @@ def start_run(
     seeded: bool = False,
     loss: CompiledLoss | None = None,
     target_spec: Nested = None,
+    rows_per_unit: int = 1,
 ) -> Run:
     """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
 
@@ -53,6 +54,7 @@ def start_run(
         seeded: whether the sampler follows a given seed.
         loss: the compiled loss (`fit`), or None where the caller has one (custom loops).
         target_spec: `tf.TensorSpec` of a batch of targets, the form of random public labels.
+        rows_per_unit: number of rows of each unit of a batch.
 
     Returns:
         The run, also kept on the model.
@@ -65,8 +67,14 @@ def start_run(
     tf.config.experimental.enable_tensor_float_32_execution(False)
     state, optimizer = state_of(model), private_optimizer(model)
     ledger = ledger_of(model)
+    refuse_other_units(ledger, sampling)
+    microbatch_size = units_at_once(state.microbatch_size, rows_per_unit)
     run = state.run
-    if run is not None and _continues(run, optimizer, model, sampling, seeded, loss):
+    if (
+        run is not None
+        and run.engine.microbatch_size == microbatch_size
+        and _continues(run, optimizer, model, sampling, seeded, loss)
+    ):
         run.engine.noise.rekey()
         run.engine.masks.rekey()
         begin(run, model)
@@ -108,8 +116,8 @@ def start_run(
         masks=SecretStream(optimizer.seed, "masks"),
         expected_batch_size=float(sampling.batch_size),
         gradient_method=optimizer.gradient_method,
-        microbatch_size=state.microbatch_size,
-        part_rows=part_rows(sampling, state.microbatch_size),
+        microbatch_size=microbatch_size,
+        part_rows=part_rows(sampling, microbatch_size),
         steps=counter,
         fill=functools.partial(with_known_words, model),
     )
@@ -132,6 +140,26 @@ def start_run(
     if limit is not None and run.ledger.num_steps == ledger.num_steps:
         limit.other_steps = run.other_steps
     return run
+
+
+def units_at_once(microbatch_size: int | None, rows_per_unit: int) -> int | None:
+    """The number of units of as many rows as a microbatch may have, at least one."""
+    return None if microbatch_size is None else max(1, microbatch_size // rows_per_unit)
+
+
+def refuse_other_units(ledger: PrivacyLedger, sampling: Sampling) -> None:
+    """Refuses steps by users after steps by examples, or the other way round.
+
+    Raises:
+        ValueError: no epsilon could be stated for both.
+    """
+    received = {entry.unit for entry in ledger.entries if entry.is_released} - {sampling.unit}
+    if received:
+        raise ValueError(
+            "Expected one unit of privacy for all that was spent on a model. Received: steps by "
+            f"{sampling.unit}, after releases by {received.pop()}, so that no epsilon would hold "
+            "for either. Train with unit_ids in all calls of fit or in none."
+        )
 
 
 def begin(run: Run, model: keras.Model) -> None:
@@ -200,4 +228,5 @@ def _continues(
         and all(a is b for a, b in zip(run.variables, variables, strict=True))
         and (run.loss is None) == (loss is None)
         and (run.loss is None or run.loss.is_current)
+        and (run.loss is None or loss is None or run.loss.augment is loss.augment)
     )
