@@ -38,6 +38,7 @@ from tf_lowrank_dp.optimizers import (
 from tf_lowrank_dp.sampling import PoissonSampler, Records
 from tf_lowrank_dp.training import (
     PrivacyBudget,
+    PrivateSearch,
     PrivateTrainer,
     make_private,
     make_standard,
@@ -59,6 +60,7 @@ __all__ = [
     "PoissonSampler",
     "PrivacyBudget",
     "PrivacyBudgetExceededError",
+    "PrivateSearch",
     "PrivateTrainer",
     "QuantileClip",
     "RGPOptimizer",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import dp_accounting
-from dp_accounting import pld
+from dp_accounting import dp_event, pld
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting.composition import Mechanism, OtherMechanism
@@ -54,7 +54,10 @@ class ReleaseEntry:
             if not isinstance(value, str) or not value:
                 raise _validate.error("to be a non-empty string", "Pass a name.", **{name: value})
         is_event = isinstance(self.event, dp_accounting.DpEvent)
-        if not is_event or not pld.PLDAccountant(_ADD_OR_REMOVE_ONE).supports(self.event):
+        if not is_event or not (
+            pld.PLDAccountant(_ADD_OR_REMOVE_ONE).supports(self.event)
+            or isinstance(self.event, dp_event.RepeatAndSelectDpEvent)
+        ):
             raise _validate.error(
                 "to be an event of dp_accounting that its PLDAccountant supports",
                 "Pass one that is a bound of it, such as a GaussianDpEvent.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import textwrap
 from collections.abc import Iterable
@@ -9,10 +10,12 @@ from collections.abc import Iterable
 import dp_accounting
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp.accounting import composition
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
 from tf_lowrank_dp.accounting.ledger_entry import (
     Entry,
     LedgerEntry,
+    mechanisms_of,
     neighboring_relation,
     units,
 )
@@ -56,6 +59,7 @@ def statement(
     planned: Iterable[LedgerEntry] | LedgerEntry | None = None,
     not_private_reasons: Iterable[str] = (),
     notes: Iterable[str] = (),
+    max_examples_per_user: int | None = None,
 ) -> str:
     """The privacy guarantee of a ledger as text of at most about 30 lines.
 
@@ -69,9 +73,12 @@ def statement(
         planned: runs that are not part of the ledger yet; adds a line with epsilon after them.
         notes: sentences on what else the model holds, which epsilon does not include.
         not_private_reasons: sentences that say why the guarantee does not hold, if it does not.
+        max_examples_per_user: states what holds for users with up to so many examples, by PLD
+            (Ganesh 2024); None for single examples.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of its range, or `max_examples_per_user` is given for a
+            history that has no such bound.
 
     Example:
 
@@ -90,23 +97,34 @@ def statement(
     if len(found) > 1:
         reasons += ("some steps are by user and others by example: no epsilon holds for either",)
     unit = max(found, default="example")
-    spent = ledger.epsilon(delta, accountant=accountant)
+    size = max_examples_per_user
+    if size is None:
+        epsilon = functools.partial(ledger.epsilon, delta, accountant=accountant)
+    else:
+        accountant = "pld"
+        epsilon = functools.partial(ledger.epsilon_of_users, delta, size)
+    spent = epsilon()
+    if composition.has_search(mechanisms_of([*ledger.entries, *planned])):
+        accountant = "rdp"
     lines = [_headline(ledger, spent, delta, reasons)]
     if planned:
-        after = ledger.epsilon(delta, accountant=accountant, extra=planned)
+        after = epsilon(extra=planned)
         lines.append(f"After the planned steps: epsilon = {_number_up(after)}.")
     lines += _warnings(ledger, planned, delta, num_examples, spent, reasons)
     lines += [f"Warning: {note}" for note in notes]
     lines += _entry_lines("Released", ledger.entries)
     lines += _entry_lines("Planned", planned)
     relation = neighboring_relation([*ledger.entries, *planned])
+    whom, protects = _UNITS[unit], _PROTECTS[unit]
+    if size is not None:
+        whom = f"user with at most {size} examples"
+        protects = f"It protects users who contributed at most {size} examples each."
     lines += [
-        f"Neighbouring data sets differ by {_RELATIONS[relation]} {_UNITS[unit]} "
-        f"({relation.name}).",
+        f"Neighbouring data sets differ by {_RELATIONS[relation]} {whom} ({relation.name}).",
         f"Accountant: {_ACCOUNTANTS[accountant]}.",
         "The guarantee holds for the trained weights under these assumptions:",
         *([] if ledger.prior_spend_unknown else [f"  - {_INITIAL_WEIGHTS}"]),
-        *(f"  - {line.format(unit=unit, protects=_PROTECTS[unit])}" for line in _ASSUMPTIONS),
+        *(f"  - {line.format(unit=unit, protects=protects)}" for line in _ASSUMPTIONS),
     ]
     return "\n".join(_wrapped(line) for line in lines)
 
