@@ -104,9 +104,7 @@ def _start(spec: Spec) -> tuple[keras.Model, Workload, Epochs]:
     workload, first = _workload(spec), _FirstStep()
     begin = time.perf_counter()
     model = _prepared(workload, spec)
-    model.fit(
-        workload.x, workload.y, batch_size=spec.batch, epochs=1, verbose=0, callbacks=[first]
-    )
+    model.fit(workload.x, workload.y, batch_size=spec.batch, epochs=1, verbose=0, callbacks=[first])
     end = time.perf_counter()
     assert first.at is not None
     return model, workload, Epochs(first.at - begin, end - begin, [], [])

@@ -4,6 +4,8 @@ Every builder uses stock layers of Keras or KerasHub only and returns a `Workloa
 writing a builder and naming it in `MODELS`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,4 +1,6 @@
-"""Fine-tunes a pretrained transformer on private sentences with LSG (Ito et al.), in KerasHub.
+"""Fine-tuning a transformer with LSG.
+
+A pretrained encoder of KerasHub learns from private sentences (Ito et al.).
 
     python examples/minilm_sst2.py            MiniLM on SST-2, prepared for tensorflow_datasets
     python examples/minilm_sst2.py --smoke    a tiny random encoder on made-up sentences, seconds
@@ -11,6 +13,7 @@ Nothing is downloaded. SST-2 is read from where tensorflow_datasets keeps its da
 folder that the environment variable TFDS_DATA_DIR names.
 """
 
+# %%
 import argparse
 import os
 
@@ -26,6 +29,13 @@ LENGTH = 32  # word pieces of a sentence
 Split = tuple[np.ndarray, np.ndarray]  # word pieces (n, LENGTH), zeros behind them; labels (n,)
 
 
+# %% [markdown]
+# ## Encoder and sentences
+#
+# The weights are in a package of the registry; the sentences are read, not downloaded.
+
+
+# %%
 def minilm_and_sst2() -> tuple[keras.Model, Split, Split]:
     """The pretrained encoder (22.7 million parameters), training and validation sentences."""
     try:
@@ -70,6 +80,13 @@ def tiny_encoder_and_sentences() -> tuple[keras.Model, Split, Split]:
     return encoder, (tokens[:512], labels[:512]), (tokens[512:], labels[512:])
 
 
+# %% [markdown]
+# ## The model
+#
+# What is trained gets noise, so the embeddings are frozen.
+
+
+# %%
 def classifier(encoder: keras.Model) -> keras.Model:
     """A dense layer on the mean of the token vectors; the embeddings are frozen.
 
@@ -91,6 +108,13 @@ def model_inputs(tokens: np.ndarray) -> dict[str, np.ndarray]:
     return {"token_ids": tokens, "segment_ids": segments, "padding_mask": tokens != 0}
 
 
+# %% [markdown]
+# ## Private training
+#
+# LSG releases carriers of rank 8 of the important half of each kernel's units.
+
+
+# %%
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

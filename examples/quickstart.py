@@ -1,4 +1,6 @@
-"""Trains one small network twice, without and with differential privacy, and compares.
+"""Quickstart.
+
+Trains one small network twice, without and with differential privacy, and compares.
 
     python examples/quickstart.py                     scikit-learn's digits, under two minutes
     python examples/quickstart.py --dataset mnist     MNIST through tensorflow_datasets
@@ -8,6 +10,7 @@ Nothing is downloaded. MNIST is read from where tensorflow_datasets keeps its da
 folder that the environment variable TFDS_DATA_DIR names.
 """
 
+# %%
 import argparse
 import dataclasses
 import os
@@ -27,6 +30,11 @@ Remedy: pip install -e ".[examples]", then prepare it once, where there is a net
 or set TFDS_DATA_DIR to a folder that holds it. The default, --dataset digits, needs neither."""
 
 
+# %% [markdown]
+# ## Data
+
+
+# %%
 @dataclasses.dataclass(frozen=True)
 class Task:
     """A data set split in two, and settings that suit its size."""
@@ -68,6 +76,11 @@ def mnist() -> Task:
     return Task(train, test, epochs=10, batch_size=128, private_batch_size=1024)
 
 
+# %% [markdown]
+# ## One network, two trainings
+
+
+# %%
 def network(shape: tuple[int, ...]) -> keras.Model:
     """A small convolutional network; the same one for both trainings."""
     return keras.Sequential(
@@ -106,6 +119,11 @@ def train_private(task: Task, epochs: int, epsilon: float) -> keras.Model:
     return model
 
 
+# %% [markdown]
+# ## The comparison
+
+
+# %%
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -27,6 +27,7 @@ ALLOWED = {
     "errors": set(),
     "_validate": set(),
     "_figure": set(),
+    "launch": set(),
     "_keras": {"_types"},
     "_tensorflow": set(),
     "accounting": {"errors", "_validate"},
@@ -36,7 +37,8 @@ ALLOWED = {
     "layers": BASE | ALGEBRA,
     "gradient_methods": BASE | ALGEBRA | {"layers"},
     "release": BASE | ALGEBRA,
-    "mechanism": BASE | ALGEBRA | {"gradient_methods", "release"},
+    "workers": BASE,
+    "mechanism": BASE | ALGEBRA | {"gradient_methods", "release", "workers"},
     "spending": BASE | {"accounting"},
     "algorithms": BASE | ALGEBRA | {"release"},
     "optimizers": BASE
@@ -45,7 +47,7 @@ ALLOWED = {
     "training": BASE
     | ALGEBRA
     | {"accounting", "sampling", "gradient_methods", "layers", "release", "mechanism"}
-    | {"algorithms", "spending", "optimizers"},
+    | {"algorithms", "spending", "optimizers", "workers"},
     "extend": BASE | ALGEBRA | {"layers", "release", "algorithms", "optimizers"},
     # Attacks on any Keras model: they know nothing of how it was trained, and nothing imports them.
     "auditing": BASE | ALGEBRA | {"_figure"},
@@ -53,6 +55,7 @@ ALLOWED = {
     | ALGEBRA
     | {
         "_figure",
+        "accounting",
         "gradient_methods",
         "layers",
         "release",
@@ -61,6 +64,7 @@ ALLOWED = {
         "optimizers",
         "training",
     },
+    "__main__": {"accounting", "training"},
 }
 
 

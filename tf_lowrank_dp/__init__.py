@@ -18,11 +18,12 @@ if keras.backend.backend() != "tensorflow":
 
 from tf_lowrank_dp import algorithms, auditing, diagnostics, extend, layers
 from tf_lowrank_dp.accounting import calibrate_noise_multiplier, dp_sgd_statement
-from tf_lowrank_dp.diagnostics import check_gradients, explain
+from tf_lowrank_dp.diagnostics import check_gradients, explain, plot_privacy
 from tf_lowrank_dp.errors import (
     NotPrivateError,
     PrivacyBudgetExceededError,
     UnsupportedModelError,
+    WorkerLostError,
 )
 from tf_lowrank_dp.mechanism.private_statistics import private_histogram, private_mean
 from tf_lowrank_dp.optimizers import (
@@ -42,11 +43,13 @@ from tf_lowrank_dp.training import (
     PrivateTrainer,
     make_private,
     make_standard,
+    privacy_report,
     privacy_spent,
     privacy_statement,
     record_release,
     replace_batch_normalization,
 )
+from tf_lowrank_dp.workers import join_workers
 
 __version__ = "0.1.0"
 
@@ -67,6 +70,7 @@ __all__ = [
     "Records",
     "SparseDPSGDOptimizer",
     "UnsupportedModelError",
+    "WorkerLostError",
     "algorithms",
     "auditing",
     "calibrate_noise_multiplier",
@@ -75,9 +79,12 @@ __all__ = [
     "dp_sgd_statement",
     "explain",
     "extend",
+    "join_workers",
     "layers",
     "make_private",
     "make_standard",
+    "plot_privacy",
+    "privacy_report",
     "privacy_spent",
     "privacy_statement",
     "private_histogram",

@@ -123,3 +123,10 @@ def strategies_of(part: object) -> list[tf.distribute.Strategy]:
     names = ("_distribute_strategy", "_distribution_strategy")
     found = [getattr(part, name, None) for name in names]
     return [strategy for strategy in found if strategy is not None]
+
+
+def abort_collectives(message: str) -> None:
+    """Ends all collective operations of this process, and those of others that wait for it."""
+    from tensorflow.python.eager import context
+
+    context.context().abort_collective_ops(tf.errors.ABORTED, message)

@@ -46,3 +46,15 @@ class UnsupportedModelError(ValueError):
     >>> issubclass(UnsupportedModelError, ValueError)
     True
     """
+
+
+class WorkerLostError(RuntimeError):
+    """One of several workers has ended, and training of the others ends with it.
+
+    The message says what is known of the cause, and how to go on.
+
+    Example:
+
+    >>> issubclass(WorkerLostError, RuntimeError)
+    True
+    """

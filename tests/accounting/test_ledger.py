@@ -1,6 +1,7 @@
 """The ledger: it only grows, and it never reports less than was spent."""
 
 import dataclasses
+import itertools
 import json
 import math
 import string
@@ -209,6 +210,7 @@ def test_a_ledger_without_its_checksum_is_refused():
         damaged(lambda c: c["entries"][0]["sampling"].update(color="red")),
         damaged(lambda c: c["entries"][0].update(sampling=None)),
     ],
+    ids=itertools.count(),
 )
 def test_corrupted_text_is_a_value_error(text):
     with pytest.raises(ValueError, match=r"Expected .* Received: .*\. (Restore|Upgrade)"):

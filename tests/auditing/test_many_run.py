@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 
 from tf_lowrank_dp.auditing import many_run_audit
+from tf_lowrank_dp.auditing.many_run import _epsilon_of
 
 DELTA = 1e-5
 
@@ -106,3 +107,10 @@ def test_wrong_arguments_are_refused(bad):
     arguments = {"scores_with": [1.0, 2.0], "scores_without": [0.0, 1.0], "delta": 0.0, **bad}
     with pytest.raises(ValueError, match="(?s)Expected .*Received: .*[.]$"):
         many_run_audit(**arguments)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-10, 1e-5, 0.01, 0.5])
+@pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 10.0, 30.0])
+def test_the_epsilon_of_mu_gdp_is_that_of_a_gaussian_mechanism(mu, delta):
+    expected = dp_accounting.get_epsilon_gaussian(1.0 / mu, delta)
+    assert _epsilon_of(mu, delta) == pytest.approx(expected, rel=1e-8)

@@ -1,7 +1,6 @@
 """Backbones of KerasHub with small random weights against the one-example-at-a-time oracle."""
 
 import keras
-import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,6 +10,8 @@ from tests.contracts.checks import check, check_probe, losses_of
 from tests.contracts.release_spaces import check_release_spaces
 from tests.oracle import per_example_gradients
 from tf_lowrank_dp.layers.registry import captured_layers
+
+keras_hub = pytest.importorskip("keras_hub")
 
 SIZE, LENGTH, WORDS = 3, 6, 23
 SMALL = {"vocabulary_size": WORDS, "num_layers": 2, "hidden_dim": 8, "intermediate_dim": 12}

@@ -3,13 +3,14 @@
 import importlib
 
 import keras
-import keras_hub
 import pytest
 
 from tests.contracts.case import LayerCase, simple
 from tests.contracts.checks import check, make_batch
 from tests.contracts.layer_cases import build_model
 from tf_lowrank_dp.layers.registry import captured_layers
+
+keras_hub = pytest.importorskip("keras_hub")
 
 MODELS = "keras_hub.src.models."
 NORMALIZATIONS = (

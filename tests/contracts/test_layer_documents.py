@@ -5,11 +5,12 @@ import re
 from pathlib import Path
 
 import keras
-import keras_hub
 import pytest
 
 from tf_lowrank_dp.layers.registry import registered_capture
 from tf_lowrank_dp.layers.whole_layers import is_whole
+
+keras_hub = pytest.importorskip("keras_hub")
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "layers.md").read_text(encoding="utf-8")

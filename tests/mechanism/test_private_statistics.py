@@ -71,6 +71,13 @@ def test_counts_are_of_records_that_hold_a_token_among_their_first(without_noise
     np.testing.assert_array_equal(counts_of(TEXTS), expected)
 
 
+@pytest.mark.parametrize("record", [float("nan"), None, [["w1"]], [{"w1"}, {}], 7])
+def test_a_record_that_is_no_list_of_tokens_counts_for_none(without_noise, record):
+    settings = {"tokens_per_record": K, "noise_multiplier": 1.0}
+    found = tfdp.private_histogram([*TEXTS, record], WORDS, **settings).value
+    np.testing.assert_array_equal(found, tfdp.private_histogram(TEXTS, WORDS, **settings).value)
+
+
 @pytest.mark.parametrize("last", [0.0, 2.0**-40, 1.0 / 3.0])
 def test_no_bit_of_the_sum_is_released_without_noise(last):
     """Sums are float64 and normals float32: a record of 2^-40 was seen in each of 200 releases."""

@@ -65,9 +65,10 @@ INCLUSION = (
 )
 DISTRIBUTION, CLIPPING = "sampling/test_poisson_distribution.py", "mechanism/test_clipping.py"
 DRAWS = "tracing/test_random_ops.py"
+CHIEF, PARTS = "workers/test_chief.py", "workers/test_parts.py"
 ENGINE, REFUSALS = "mechanism/test_engine.py", "training/test_refusals.py"
 RUNNING = "training/test_running_fit.py"
-DRAW = "yield poisson_draw(generator, self._num_examples, self.sampling_rate)"
+DRAW = "yield index + count * poisson_draw(generator, num_rows, self.sampling_rate)"
 ADD_NOISE = "[tensor + tf.cast(deviation * next(normals), tensor.dtype) for tensor in block]"
 
 MUTATIONS = [
@@ -169,6 +170,52 @@ MUTATIONS = [
         "training/test_distribution.py::test_what_a_strategy_has_distributed_is_refused",
     ),
     mutation(
+        2, "no worker adds noise", "mechanism/gaussian.py",
+        "workers.added(self._with_noise(sums, noise), sources=1", "workers.added(sums, sources=1",
+        f"{CHIEF}::test_the_chief_alone_adds_noise_and_says_so",
+    ),
+    mutation(
+        2, "every worker adds noise", "mechanism/gaussian.py",
+        "return workers.added(sums, sources=0",
+        "return workers.added(self._with_noise(sums, noise), sources=0",
+        f"{CHIEF}::test_the_chief_alone_adds_noise_and_says_so",
+    ),
+    mutation(
+        2, "sums of workers are used whatever noise is in them", "workers/connected.py",
+        "[1.0, float(self.count)],", "found,",
+        f"{CHIEF}::test_sums_with_other_than_one_source_of_noise_are_not_used",
+    ),
+    mutation(
+        2, "each worker draws at the rate of its own rows", "sampling/poisson.py",
+        DRAW, DRAW.replace("self.sampling_rate", "min(1.0, count * self.sampling_rate)"),
+        f"{PARTS}::test_each_row_is_in_exactly_one_part_and_drawn_at_the_global_rate",
+    ),
+    mutation(
+        2, "each worker draws from all rows", "sampling/poisson.py",
+        "index, count = self._part", "index, count = 0, 1",
+        f"{PARTS}::test_each_row_is_in_exactly_one_part_and_drawn_at_the_global_rate",
+    ),
+    mutation(
+        2, "each worker has carriers of its own", "mechanism/engine.py",
+        "self.workers.of_chief(self.space.refresh())", "self.space.refresh()",
+        "workers/test_traffic.py::test_carriers_come_from_the_chief",
+    ),
+    mutation(
+        2, "workers may have other rows, or another order of them", "training/fit.py",
+        "data.rows_digest(seed_of_chief(workers))", "seed_of_chief(workers) * 0",
+        f"{CHIEF}::test_rows_in_another_order_are_told",
+    ),
+    mutation(
+        15, "a step counts once for each worker", "training/start_run.py",
+        "        entry_id=chosen.entry_id,\n", "",
+        f"{CHIEF}::test_noise_and_entry_of_a_run_are_the_chiefs",
+    ),
+    mutation(
+        15, "what other workers know to be spent is not added", "training/agreement.py",
+        "        if union != held:\n", "        if False:\n",
+        f"{CHIEF}::test_what_was_spent_by_others_counts",
+    ),
+    mutation(
         3, "the sum is divided by the size drawn", "mechanism/engine.py",
         "t / self.expected_batch_size", "t / tf.maximum(tf.reduce_sum(presence), 1.0)",
         f"{ENGINE}::test_the_sum_is_divided_by_the_expected_size_whatever_was_drawn",
@@ -221,8 +268,8 @@ MUTATIONS = [
     ),
     mutation(
         6, "per-layer clipping at the whole clip, accounted as a flat one", "mechanism/gaussian.py",
-        "factors = clip_factors(block, presence, clip)",
-        "factors = clip_factors(block, presence, self.l2_norm_clip)",
+        "clip_factors(block, presence, clip, stability)",
+        "clip_factors(block, presence, self.l2_norm_clip, stability)",
         f"{ENGINE}::test_per_layer_clipping_bounds_each_layer_and_the_root_of_their_squares",
         f"{HOSTILE}[attention dpsgd per layer]",
     ),
@@ -319,13 +366,20 @@ MUTATIONS = [
     ),
     mutation(
         8, "the probe tries no missing values", "training/probe.py",
-        "    if usable and not proven:", "    if False:",
+        "with_missing(*pair) if missing else ():", "():",
         "training/test_values_and_sizes.py::"
         "test_missing_values_that_become_the_mean_of_the_batch_are_refused[of_mask-nan]",
     ),
     mutation(
+        8, "variables that a callback may raise keep their values in the probe",
+        "training/raised_gates.py",
+        "[raised, raised | later] if switches", "[{}, {}] if switches or weights",
+        "training/test_raised_gates.py::"
+        "test_a_term_that_joins_examples_behind_a_closed_gate_is_refused[of_mask]",
+    ),
+    mutation(
         8, "the size of a batch is tried for small ones only", "training/probe.py",
-        "    if usable and is_used_as_number(alike.graph):", "    if False:",
+        "    if sizes:", "    if False:",
         "training/test_values_and_sizes.py::"
         "test_a_loss_that_knows_the_size_of_an_ordinary_batch_is_refused",
     ),
@@ -385,8 +439,8 @@ MUTATIONS = [
     ),
     mutation(
         11, "examples of weight zero are taken for padding", "training/train_step.py",
-        "presence = unpack_batch(batch)[-1]",
-        "presence = unpack_batch(batch)[-1] * tf.cast(batch.get('sample_weight', 1.0) != 0.0, "
+        "presence = unpack_batch(rest)[-1]",
+        "presence = unpack_batch(rest)[-1] * tf.cast(batch.get('sample_weight', 1.0) != 0.0, "
         "tf.float32)",
         "training/test_presence.py::test_zero_sample_weight_is_no_padding",
     ),
@@ -438,12 +492,13 @@ MUTATIONS = [
     ),
     mutation(
         14, "the statement is silent about the neighbouring relation", "accounting/statement.py",
-        'f"Neighbouring data sets differ by {_RELATIONS[relation]} ({relation.name}).",', "",
+        'f"Neighbouring data sets differ by {neighbours_of([*ledger.entries, *planned], size)}.",',
+        "",
         "accounting/test_statement.py",
     ),
     mutation(
         14, "the statement is silent about the public number of examples",
-        "accounting/statement.py", ", and the number of examples is public.", ".",
+        "accounting/statement.py", ", and the number of {unit}s is public.", ".",
         "accounting/test_statement.py",
     ),
     mutation(

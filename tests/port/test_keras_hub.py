@@ -3,7 +3,6 @@
 import importlib
 
 import keras
-import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,6 +14,8 @@ from tf_lowrank_dp._keras.keras_hub import (
     projection_bias,
     projection_kernel,
 )
+
+keras_hub = pytest.importorskip("keras_hub")
 
 NAMES = [
     name

@@ -45,6 +45,8 @@ SCALARS = {
     "sum over size": divided_by_size,
     "terms": lambda s: 2.0 * keras.ops.mean(s) - 0.1 * divided_by_size(s * s) + 0.01,
     "list": lambda s: keras.ops.sum([keras.ops.mean(s), 0.01 * keras.ops.sum(s)]),
+    "mean of one long vector": lambda s: keras.ops.mean(keras.ops.reshape(s, [-1])),
+    "mean of pairs": lambda s: keras.ops.mean(keras.ops.reshape(s, [-1, 1, 1])),
     "loss object": lambda s: keras.losses.MeanSquaredError()(keras.ops.zeros_like(s), s),
 }
 

@@ -1,12 +1,13 @@
 """A KerasHub task trains on raw strings: its own preprocessor is applied to what was sampled."""
 
 import keras
-import keras_hub
 import numpy as np
 import pytest
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
+
+keras_hub = pytest.importorskip("keras_hub")
 
 POSITIVE, NEGATIVE = ("good film", "fine film", "good book"), ("bad film", "poor film", "bad book")
 TEXTS = np.array([*POSITIVE, *NEGATIVE] * 4)

@@ -5,12 +5,13 @@ import io
 import string
 
 import keras
-import keras_hub
 import numpy as np
 import pytest
-import sentencepiece
 
 import tf_lowrank_dp as tfdp
+
+keras_hub = pytest.importorskip("keras_hub")
+sentencepiece = pytest.importorskip("sentencepiece")
 
 LENGTH, SIZE, BATCH_SIZE = 12, 8, 4
 TEXTS = np.array(["good film", "bad film", "fine book", "poor book"] * 2)

@@ -157,3 +157,35 @@ def test_empty_draws_train(private, small_model, data):
     assert np.all(np.isfinite([*history["loss"], *history["accuracy"]]))
     assert all(np.all(np.isfinite(v)) for v in model.trainable_variables)
     assert "24" in tfdp.privacy_statement(model, delta=1e-3)
+
+
+class Measured(keras.Sequential):
+    """With a metric that `compute_metrics` updates from the inputs, and a number beside it."""
+
+    def __init__(self, layers):
+        super().__init__(layers)
+        self.largest = keras.metrics.Mean(name="largest")
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        results = super().compute_metrics(x, y, y_pred, sample_weight)
+        self.largest.update_state(keras.ops.max(x, -1))
+        return {**results, "largest": self.largest.result(), "beside": 1.0}
+
+
+@pytest.mark.parametrize("microbatch_size", [None, 8])
+def test_a_models_own_compute_metrics_sees_the_rows_drawn(private, data, microbatch_size):
+    x, _ = data(rows=23)
+    model = Measured([keras.Input((5,)), keras.layers.Dense(5)])
+    private(
+        model,
+        frozen_weights(),
+        "mse",
+        metrics=["mae"],
+        microbatch_size=microbatch_size,
+    )
+    sampler = tfdp.PoissonSampler(x, x, batch_size=23, steps=1, pad_to_multiple=16)
+    with pytest.warns(UserWarning, match="beside"):
+        found = model.fit(sampler, verbose=0).history
+    assert found["largest"][0] == pytest.approx(np.mean(np.max(x, -1)), rel=1e-5)
+    expected = model.evaluate(x, x, batch_size=23, verbose=0, return_dict=True)
+    assert found["mae"][0] == pytest.approx(expected["mae"], rel=1e-5)

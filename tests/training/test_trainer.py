@@ -294,3 +294,34 @@ def test_a_graph_takes_no_step_after_its_budget(private, small_model, data):
     with pytest.raises(tf.errors.InvalidArgumentError, match="at most 2 steps"):
         step(next(batches))
     assert tfdp.privacy_spent(model) <= 2.0
+
+
+def test_a_graph_of_a_resumed_run_takes_no_step_after_its_budget(
+    private, small_model, data, tmp_path
+):
+    model = private(small_model(), epsilon=2.0, delta=DELTA, accountant="rdp", planned_steps=3)
+    trainer = tfdp.PrivateTrainer(model, sampler_of(data), steps=2)
+    for batch in sampler_of(data, steps=2):
+        trainer.apply(trainer.gradients(forward_of(model), batch))
+    model.save(tmp_path / "model.keras")
+    model = keras.models.load_model(tmp_path / "model.keras")
+    tfdp.make_private(model)
+    sampler = sampler_of(data, seed=6)
+    trainer = tfdp.PrivateTrainer(model, sampler, steps=1)
+    step = tf.function(lambda batch: trainer.gradients(forward_of(model), batch))
+    batches = iter(sampler.as_dataset().repeat())
+    step(next(batches))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected at most 1 steps"):
+        step(next(batches))
+    assert tfdp.privacy_spent(model) <= 2.0
+
+
+@pytest.mark.parametrize("batch", [{"x": np.ones((2, 5))}, (np.ones((2, 5)), np.ones(2)), [1.0]])
+def test_what_is_no_logical_batch_is_refused_before_anything_is_spent(
+    private, small_model, data, batch
+):
+    model = private(small_model(), noise_multiplier=1.0)
+    trainer = tfdp.PrivateTrainer(model, sampler_of(data))
+    with pytest.raises(ValueError, match="Expected a logical batch.*presence"):
+        trainer.gradients(forward_of(model), batch)
+    assert tfdp.privacy_spent(model, DELTA) == 0.0

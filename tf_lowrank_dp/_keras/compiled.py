@@ -154,3 +154,8 @@ def record_optimizer(model: keras.Model, optimizer: keras.optimizers.Optimizer) 
 def epoch_files(callback: keras.callbacks.BackupAndRestore) -> tuple[str, str]:
     """The paths at which a backup keeps its number of epochs, and the number before that."""
     return callback._training_metadata_path, callback._prev_training_metadata_path
+
+
+def first_epoch(model: keras.Model, initial_epoch: int) -> int:
+    """The epoch with which `fit` begins: that of a backup that was restored, or the one given."""
+    return model._initial_epoch or initial_epoch

@@ -17,11 +17,13 @@ from tf_lowrank_dp.accounting.calibration import (
     max_steps,
 )
 from tf_lowrank_dp.accounting.composition import ACCOUNTANTS
+from tf_lowrank_dp.accounting.curve import epsilon_curve
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
 from tf_lowrank_dp.accounting.ledger_entry import LedgerEntry
 from tf_lowrank_dp.accounting.ledger_file import LedgerFile, open_ledger_file
 from tf_lowrank_dp.accounting.planned import dp_sgd_statement
 from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
+from tf_lowrank_dp.accounting.report import PrivacyReport, report_of
 from tf_lowrank_dp.accounting.sampling import Sampling, steps_per_epoch
 from tf_lowrank_dp.accounting.statement import statement
 
@@ -31,12 +33,15 @@ __all__ = [
     "LedgerEntry",
     "LedgerFile",
     "PrivacyLedger",
+    "PrivacyReport",
     "ReleaseEntry",
     "Sampling",
     "calibrate_noise_multiplier",
     "dp_sgd_statement",
+    "epsilon_curve",
     "max_steps",
     "open_ledger_file",
+    "report_of",
     "statement",
     "steps_per_epoch",
 ]

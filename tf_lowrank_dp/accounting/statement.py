@@ -25,12 +25,12 @@ from tf_lowrank_dp.accounting.sampling import Sampling
 _WIDTH = 100
 _MAX_ENTRIES = 8
 
-_RELATIONS = {
+RELATIONS = {
     dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE: "adding or removing one",
     dp_accounting.NeighboringRelation.REPLACE_ONE: "replacing one",
 }
 _UNITS = {"example": "example", "user": "user with all examples of theirs"}
-_ACCOUNTANTS = {
+ACCOUNTANTS = {
     "pld": "privacy loss distributions (PLD), rounded up",
     "rdp": "Renyi differential privacy (RDP)",
 }
@@ -86,17 +86,11 @@ def statement(
     Nothing was released: epsilon = 0 at delta = 1e-05, with initial weights taken as public.
     """
     delta = _validate.below_one(delta=delta)
-    accountant = _validate.one_of(tuple(_ACCOUNTANTS), accountant=accountant)
+    accountant = _validate.one_of(tuple(ACCOUNTANTS), accountant=accountant)
     planned = _as_tuple(planned)
     if num_examples is not None:
         num_examples = _validate.integer_at_least(1, num_examples=num_examples)
-    reasons = tuple(not_private_reasons)
-    if any(entry.seeded and entry.is_released for entry in ledger.entries):
-        reasons += ("sampling or noise follow a given seed",)
-    found = units([*ledger.entries, *planned])
-    if len(found) > 1:
-        reasons += ("some steps are by user and others by example: no epsilon holds for either",)
-    unit = max(found, default="example")
+    reasons = (*not_private_reasons, *reasons_of(ledger, planned))
     size = max_examples_per_user
     if size is None:
         epsilon = functools.partial(ledger.epsilon, delta, accountant=accountant)
@@ -106,43 +100,77 @@ def statement(
     spent = epsilon()
     if composition.has_search(mechanisms_of([*ledger.entries, *planned])):
         accountant = "rdp"
-    lines = [_headline(ledger, spent, delta, reasons)]
+    lines = [headline(ledger, spent, delta, reasons)]
     if planned:
         after = epsilon(extra=planned)
-        lines.append(f"After the planned steps: epsilon = {_number_up(after)}.")
-    lines += _warnings(ledger, planned, delta, num_examples, spent, reasons)
+        lines.append(f"After the planned steps: epsilon = {number_up(after)}.")
+    lines += warnings_of(ledger, planned, delta, num_examples, spent, reasons)
     lines += [f"Warning: {note}" for note in notes]
     lines += _entry_lines("Released", ledger.entries)
     lines += _entry_lines("Planned", planned)
-    relation = neighboring_relation([*ledger.entries, *planned])
-    whom, protects = _UNITS[unit], _PROTECTS[unit]
-    if size is not None:
-        whom = f"user with at most {size} examples"
-        protects = f"It protects users who contributed at most {size} examples each."
     lines += [
-        f"Neighbouring data sets differ by {_RELATIONS[relation]} {whom} ({relation.name}).",
-        f"Accountant: {_ACCOUNTANTS[accountant]}.",
+        f"Neighbouring data sets differ by {neighbours_of([*ledger.entries, *planned], size)}.",
+        f"Accountant: {ACCOUNTANTS[accountant]}.",
         "The guarantee holds for the trained weights under these assumptions:",
-        *([] if ledger.prior_spend_unknown else [f"  - {_INITIAL_WEIGHTS}"]),
-        *(f"  - {line.format(unit=unit, protects=protects)}" for line in _ASSUMPTIONS),
+        *(f"  - {assumption}" for assumption in assumptions_of(ledger, planned, size)),
     ]
     return "\n".join(_wrapped(line) for line in lines)
 
 
-def _headline(ledger: PrivacyLedger, epsilon: float, delta: float, reasons: tuple[str, ...]) -> str:
+def neighbours_of(entries: Iterable[Entry], size: int | None = None) -> str:
+    """By what neighbouring data sets differ.
+
+    Args:
+        entries: the history.
+        size: number of examples of a user, for a guarantee of users; None for that of the steps.
+    """
+    entries = tuple(entries)
+    relation = neighboring_relation(entries)
+    whom = _UNITS[unit_of(entries)] if size is None else f"user with at most {size} examples"
+    return f"{RELATIONS[relation]} {whom} ({relation.name})"
+
+
+def reasons_of(ledger: PrivacyLedger, planned: Iterable[Entry] = ()) -> tuple[str, ...]:
+    """Why no guarantee holds, as far as the ledger tells."""
+    reasons: tuple[str, ...] = ()
+    if any(entry.seeded and entry.is_released for entry in ledger.entries):
+        reasons += ("sampling or noise follow a given seed",)
+    if len(units([*ledger.entries, *planned])) > 1:
+        reasons += ("some steps are by user and others by example: no epsilon holds for either",)
+    return reasons
+
+
+def assumptions_of(
+    ledger: PrivacyLedger, planned: Iterable[Entry] = (), size: int | None = None
+) -> tuple[str, ...]:
+    """Under which assumptions the guarantee holds; `size` as in `neighbours_of`."""
+    unit = unit_of([*ledger.entries, *planned])
+    protects = _PROTECTS[unit]
+    if size is not None:
+        protects = f"It protects users who contributed at most {size} examples each."
+    lines = tuple(line.format(unit=unit, protects=protects) for line in _ASSUMPTIONS)
+    return lines if ledger.prior_spend_unknown else (_INITIAL_WEIGHTS, *lines)
+
+
+def unit_of(entries: Iterable[Entry]) -> str:
+    """What the guarantee of a history is for, "example" or "user"."""
+    return max(units(entries), default="example")
+
+
+def headline(ledger: PrivacyLedger, epsilon: float, delta: float, reasons: tuple[str, ...]) -> str:
     """The first line: the guarantee, or that there is none."""
     if reasons or math.isinf(epsilon):
-        return f"NOT PRIVATE: no guarantee can be given (recorded epsilon = {_number_up(epsilon)})."
+        return f"NOT PRIVATE: no guarantee can be given (recorded epsilon = {number_up(epsilon)})."
     if not ledger.num_steps:
         assumed = "" if ledger.prior_spend_unknown else ", with initial weights taken as public"
         return f"Nothing was released: epsilon = 0 at delta = {delta:g}{assumed}."
     return (
-        f"({_number_up(epsilon)}, {delta:g})-differentially private: "
-        f"epsilon = {_number_up(epsilon)} at delta = {delta:g}."
+        f"({number_up(epsilon)}, {delta:g})-differentially private: "
+        f"epsilon = {number_up(epsilon)} at delta = {delta:g}."
     )
 
 
-def _warnings(
+def warnings_of(
     ledger: PrivacyLedger,
     planned: tuple[LedgerEntry, ...],
     delta: float,
@@ -213,7 +241,7 @@ def _sampling_text(sampling: Sampling) -> str:
     )
 
 
-def _number_up(epsilon: float) -> str:
+def number_up(epsilon: float) -> str:
     """Epsilon with up to four decimals, rounded up, so that the text promises no more."""
     if math.isinf(epsilon):
         return "infinity"

@@ -65,7 +65,8 @@ class Canaries:
         The number of examples tells how many canaries are in; the library counts it as public.
 
         Args:
-            x, y: training data, structured like the canaries.
+            x: training data, structured like the canaries.
+            y: their targets.
 
         Returns:
             `(x, y)` to train on; `y` is None if it was None.

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from dp_accounting import get_epsilon_gaussian
-from scipy import special
+from scipy import optimize, special
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.auditing.intervals import lower_bound, upper_bound
@@ -119,7 +118,7 @@ def many_run_audit(
     rates = _bounded_rates(measured, np.array([threshold]), confidence)
     if assume_gaussian:
         [mu] = _mus(*rates)
-        epsilon = get_epsilon_gaussian(1.0 / mu, delta) if mu > 0 else 0.0
+        epsilon = _epsilon_of(mu, delta)
     else:
         [epsilon] = _epsilons(*rates, delta)
     return ManyRunAudit(
@@ -154,3 +153,17 @@ def _epsilons(true_positive: np.ndarray, false_positive: np.ndarray, delta: floa
 def _mus(true_positive: np.ndarray, false_positive: np.ndarray) -> np.ndarray:
     """For each pair of rates the mu of mu-GDP below which they are impossible, or less than 0."""
     return np.fmax(-np.inf, special.ndtri(true_positive) - special.ndtri(false_positive))
+
+
+def _epsilon_of(mu: float, delta: float) -> float:
+    """The smallest epsilon at which mu-GDP is (epsilon, delta)-DP (Balle and Wang, 2018)."""
+
+    def excess(epsilon: float) -> float:
+        below = special.log_ndtr(-mu / 2.0 - epsilon / mu)
+        return special.ndtr(mu / 2.0 - epsilon / mu) - np.exp(epsilon + below) - delta
+
+    if mu <= 0.0 or excess(0.0) <= 0.0:
+        return 0.0
+    if delta == 0.0:
+        return np.inf
+    return optimize.brentq(excess, 0.0, mu * (mu / 2.0 - special.ndtri(delta)))

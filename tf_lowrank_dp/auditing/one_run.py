@@ -167,7 +167,9 @@ def one_run_epsilon(
     """The largest epsilon that so many correct guesses refute; 0 if they refute none.
 
     Args:
-        num_canaries, num_guesses, num_correct: see `one_run_p_value`.
+        num_canaries: see `one_run_p_value`.
+        num_guesses: see `one_run_p_value`.
+        num_correct: see `one_run_p_value`.
         delta: in [0, 1).
         confidence: in (0, 1); an epsilon is refuted if its p-value is at most `1 - confidence`.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from scipy import integrate
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp._figure import new_figure
@@ -56,7 +57,7 @@ class RocCurve:
 
         Ties count one half; 0.5 is an attack that knows nothing.
         """
-        return float(np.trapezoid(self.true_positive_rates, self.false_positive_rates))
+        return float(integrate.trapezoid(self.true_positive_rates, self.false_positive_rates))
 
     def true_positive_rate_at(self, false_positive_rate: float) -> float:
         """The largest true positive rate of a threshold with at most this false positive rate.

@@ -32,7 +32,10 @@ def update_scores(
         model: built.
         update: one array for each trainable variable, such as its last value less its first, or
             less the one before.
-        x, y, loss, batch_size: see `per_example_losses`.
+        x: see `per_example_losses`.
+        y: see `per_example_losses`.
+        loss: see `per_example_losses`.
+        batch_size: see `per_example_losses`.
 
     Returns:
         float64 `(n,)`.

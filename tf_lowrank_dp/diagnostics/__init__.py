@@ -8,6 +8,7 @@ from tf_lowrank_dp.diagnostics.anchor_residual import AnchorResidual, anchor_res
 from tf_lowrank_dp.diagnostics.check_gradients import check_gradients
 from tf_lowrank_dp.diagnostics.explain import explain
 from tf_lowrank_dp.diagnostics.plot_anchors import plot_anchors
+from tf_lowrank_dp.diagnostics.plot_privacy import plot_privacy
 from tf_lowrank_dp.diagnostics.plot_subspaces import plot_subspaces
 from tf_lowrank_dp.diagnostics.projection_residual import (
     historical_projection_residual,
@@ -38,6 +39,7 @@ __all__ = [
     "historical_projection_residual",
     "leading_subspace",
     "plot_anchors",
+    "plot_privacy",
     "plot_subspaces",
     "projection_residual",
     "release_summary",

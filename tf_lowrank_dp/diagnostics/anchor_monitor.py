@@ -32,7 +32,9 @@ class AnchorMonitor(PeriodicCallback):
     without the monitor.  The records are in `history`, in no log.  A monitor watches one model.
 
     Args:
-        x, y, sample_weight: one batch, as for `fit`.
+        x: inputs of one batch, as for `fit`.
+        y: its targets.
+        sample_weight: its weights.
         every: number of steps between two records; None for the end of each epoch.
         random_basis: see `anchor_residuals`.
 

@@ -75,7 +75,9 @@ def anchor_residuals(
 
     Args:
         model: built and compiled with a `GEPOptimizer` that has public data.
-        x, y, sample_weight: one batch, as for `fit`.
+        x: inputs of one batch, as for `fit`.
+        y: its targets.
+        sample_weight: its weights.
         random_basis: takes random orthonormal directions, as many as the public data give, instead:
             the ablation of Figure 7.
         seed: of the random start, the random public labels and the random directions.

@@ -34,7 +34,9 @@ def check_gradients(
 
     Args:
         model: private and compiled.
-        x, y, sample_weight: a few examples, as for `fit`; nothing is released or recorded.
+        x: a few examples, as for `fit`; nothing is released or recorded.
+        y: their targets.
+        sample_weight: their weights.
         tolerance: largest difference of per-example norms, and of each variable's sum, relative
             to its norm or a thousandth of the whole gradient's, whichever is larger.  None for 1e-4
             where all layers compute in float32; else for 0.2, and a tenth of the whole gradient.

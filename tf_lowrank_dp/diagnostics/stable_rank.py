@@ -54,7 +54,9 @@ def gradient_stable_ranks(
 
     Args:
         model: built and compiled, with layers that `make_private` accepts; private or not.
-        x, y, sample_weight: one batch, as for `fit`; the paper's has 500 examples.
+        x: inputs of one batch, as for `fit`; the paper's has 500 examples.
+        y: its targets.
+        sample_weight: its weights.
         include: parts of variable paths, to look at these matrices only; None for all kernels.
 
     Returns:

@@ -68,7 +68,9 @@ class SubspaceMonitor(PeriodicCallback):
     without the monitor.  The records are in `history`, in no log.  A monitor watches one model.
 
     Args:
-        x, y, sample_weight: one batch, as for `fit`; the paper's has 500 examples.
+        x: inputs of one batch, as for `fit`; the paper's has 500 examples.
+        y: its targets.
+        sample_weight: its weights.
         rank: of the subspaces; 8 in the paper's Figure 3.
         every: number of steps between two records; None for the end of each epoch.
         include: parts of variable paths, to watch these matrices only; None for all kernels.

@@ -18,6 +18,7 @@ from tf_lowrank_dp.per_example.units import MeanOfRows, Units
 from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
+from tf_lowrank_dp.workers import ALONE, Workers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +39,7 @@ class PrivateGradients:
         steps: `tf.Variable` int64 that counts the releases.
         fill: gives absent rows, from the batch and its presence, what the model accepts.
         masks: gives the model's random layers their numbers, see `tracing/random_ops.py`.
+        workers: the processes whose sums are one release.
     """
 
     model: keras.Model
@@ -51,6 +53,7 @@ class PrivateGradients:
     part_rows: int | None = None
     fill: Callable[[Nested, tf.Tensor], Nested] = lambda batch, _: batch
     masks: SecretStream = dataclasses.field(default_factory=lambda: SecretStream(purpose="masks"))
+    workers: Workers = ALONE
 
     def private_gradients(
         self,
@@ -82,7 +85,7 @@ class PrivateGradients:
         """
         if not presence.shape[0]:
             batch, presence = tf.nest.map_structure(_with_a_row, (batch, presence))
-        subspace = self.space.refresh()
+        subspace = self.workers.of_chief(self.space.refresh())
 
         def part(
             batch: Nested, presence: tf.Tensor
@@ -115,7 +118,8 @@ class PrivateGradients:
             clipped_sums = tf.function(clipped_sums, input_signature=signature, autograph=False)
         sums = clipped_sums(batch, presence)
         with tf.control_dependencies([self.steps.assign_add(1)]):
-            released = self.mechanism.release(sums, self.noise)
+            needed = self.space.needed(subspace)
+            released = self.mechanism.release(sums, self.noise, self.workers, needed)
         means = tf.nest.map_structure(lambda t: t / self.expected_batch_size, released)
         return self.space.lift(means, subspace)
 

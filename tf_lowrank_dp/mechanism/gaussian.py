@@ -16,6 +16,7 @@ import tensorflow as tf
 from tf_lowrank_dp.mechanism.clipping import clip_factors
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.release.space import Block
+from tf_lowrank_dp.workers import ALONE, Needed, Workers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +105,29 @@ class GaussianMechanism:
         return sums
 
     def release(
+        self,
+        sums: Sequence[Sequence[tf.Tensor]],
+        noise: NoiseGenerator,
+        workers: Workers = ALONE,
+        needed: Needed | None = None,
+    ) -> list[list[tf.Tensor]]:
+        """The sums over all workers with noise: from here on public.
+
+        The chief adds it to its own sums before these are added to those of the others.
+
+        Args:
+            sums: of the examples of this worker.
+            noise: of the chief.
+            workers: one or several.
+            needed: which numbers are used; several workers leave zeros for the others.
+        """
+        if workers.is_chief:
+            return workers.added(self._with_noise(sums, noise), sources=1, needed=needed)
+        return workers.added(sums, sources=0, needed=needed)
+
+    def _with_noise(
         self, sums: Sequence[Sequence[tf.Tensor]], noise: NoiseGenerator
     ) -> list[list[tf.Tensor]]:
-        """The sums with noise: from here on public."""
         if self.noise_multiplier == 0.0:
             return [list(block) for block in sums]
         # Rounded up: never less noise than is accounted for.

@@ -12,11 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.mechanism.clipping import clip_factors
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.per_example.gradient import zero_absent
 from tf_lowrank_dp.per_example.materialized import Materialized
+from tf_lowrank_dp.workers.join import joined
 
 _AT_ONCE = 2**22  # numbers: bounds the memory of intermediate results
 
@@ -97,6 +99,7 @@ def private_histogram(
     Formal guarantee: one Gaussian mechanism with this noise multiplier, for neighbours by adding
     or removing one record.  A record counts for its first `tokens_per_record` different
     candidates, once each, so it moves the counts by at most the root of their number in L2 norm.
+    What is no list of tokens, such as the NaN of a missing text, has none.
 
     Which tokens occur in the data at all is private: the candidates must be known without them,
     such as a public word list.  Others are not counted.
@@ -139,13 +142,27 @@ def private_histogram(
                 f"Expected the tokens of each record. Received: a {type(tokens).__name__}, whose "
                 "tokens would be its letters. Split it first, as the layer will."
             )
-        known = dict.fromkeys(positions[token] for token in tokens if token in positions)
+        hashable = filter(_is_hashable, tokens if isinstance(tokens, Iterable) else ())
+        known = dict.fromkeys(positions[token] for token in hashable if token in positions)
         counts[list(known)[:most]] += 1.0
     description = f"private histogram of {len(positions)} tokens"
     return PrivateRelease(_released(mechanism, tf.constant(counts)), mechanism.event, description)
 
 
+def _is_hashable(token: object) -> bool:
+    try:
+        hash(token)
+    except TypeError:
+        return False
+    return True
+
+
 def _mechanism(l2_norm_clip: float, noise_multiplier: float) -> GaussianMechanism:
+    if not joined().alone:
+        raise UnsupportedModelError(
+            f"Expected one process. Received: {joined()!r}, each of which would release with noise "
+            "of its own. Compute it beforehand in one process, and give the workers the numbers."
+        )
     _validate.positive(noise_multiplier=noise_multiplier)
     _validate.positive(l2_norm_clip=l2_norm_clip)
     clip = _validate.clip_norm(l2_norm_clip=l2_norm_clip)

@@ -128,6 +128,9 @@ class CentredSpace(ReleaseSpace):
         lifted = self._space.lift(blocks, subspace.inner)
         return [t * _BIAS_SCALE if i in self._biases else t for i, t in enumerate(lifted)]
 
+    def needed(self, subspace: Centres) -> list[list[tf.Tensor | None]]:
+        return [*self._space.needed(subspace.inner), [None] * len(self._next)]
+
     @contextlib.contextmanager
     def updating(self) -> Iterator[None]:
         """Takes `mu^T dW` from each bias, so that the update is one of `W` and `c`."""

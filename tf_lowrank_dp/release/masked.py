@@ -65,6 +65,12 @@ class MaskedSpace(PerVariableSpace):
         inner, masks = subspace
         return self._space.lift_piece(index, _times(released, masks.get(index)), inner)
 
+    def needed(self, subspace: Subspace) -> list[list[tf.Tensor | None]]:
+        """What is frozen is multiplied by zero."""
+        _, masks = subspace
+        indexes = range(len(self.parameters))
+        return self.in_blocks([masks.get(i, [None] * len(self.piece_shapes(i))) for i in indexes])
+
     def noise_energy(
         self, variances: Variances, normal: Normal, subspace: Subspace = None
     ) -> NoiseEnergy:

@@ -46,6 +46,9 @@ class ScaledSpace(ReleaseSpace):
         lifted = self._space.lift(released, subspace)
         return [tensor / scale for tensor, scale in zip(lifted, self._scales, strict=True)]
 
+    def needed(self, subspace: Subspace) -> list[list[tf.Tensor | None]]:
+        return self._space.needed(subspace)
+
     def noise_energy(
         self, variances: Variances, normal: Normal, subspace: Subspace = None
     ) -> NoiseEnergy:

@@ -82,6 +82,17 @@ class ReleaseSpace(abc.ABC):
             Float32 tensors of the variables' shapes, in the order of the parameters.
         """
 
+    def needed(self, subspace: Subspace) -> list[list[tf.Tensor | None]]:
+        """Which numbers of the released sums `lift` reads: several workers send no others.
+
+        Args:
+            subspace: what `refresh` returned.
+
+        Returns:
+            For each released tensor zeros and ones that broadcast to its shape; None for all.
+        """
+        return [[None] * len(block) for block in self.shapes]
+
     def updating(self) -> AbstractContextManager:
         """Context in which the weights are updated by what `lift` gave; for coordinates of its own.
 

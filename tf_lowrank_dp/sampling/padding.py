@@ -12,7 +12,7 @@ from scipy import stats
 from tf_lowrank_dp.accounting import Sampling
 
 
-def part_rows(sampling: Sampling, most: int | None = None) -> int:
+def part_rows(sampling: Sampling, most: int | None = None, workers: int = 1) -> int:
     """The number of rows of the parts in which draws are computed: a public constant.
 
     A Poisson draw of `n` rows is padded to `ceil(n / rows)` parts.  The size returned is the one
@@ -23,6 +23,7 @@ def part_rows(sampling: Sampling, most: int | None = None) -> int:
     Args:
         sampling: how batches are drawn.
         most: largest number of rows of a part, at least 1; None for a draw at once.
+        workers: number of processes that share a draw evenly.
 
     Returns:
         Rows of each part, at least 1 and at most `most`.
@@ -34,7 +35,7 @@ def part_rows(sampling: Sampling, most: int | None = None) -> int:
     >>> part_rows(Sampling.shuffle(batch_size=64, steps_per_pass=9), most=40)
     32
     """
-    expected = sampling.batch_size
+    expected = -(-sampling.batch_size // workers)
     if sampling.kind == "shuffle":
         return _even(expected, most)
     spread = math.ceil(math.sqrt(expected))
@@ -64,6 +65,11 @@ def _even(rows: int, most: int | None) -> int:
     """Rows of each part if they are as few and as equal as can be."""
     count = 1 if most is None else -(-rows // most)
     return -(-rows // count)
+
+
+def ceil_sqrt(n: int) -> int:
+    """The square root of `n`, at least 1, rounded up: rows of a granule."""
+    return math.isqrt(n - 1) + 1
 
 
 def padded_size(n: int, multiple: int) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
-import math
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +16,14 @@ from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.accounting.sampling import Unit, steps_per_epoch
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import padding, randomness, rows
-from tf_lowrank_dp.sampling.arguments import refuse_beside_records, to_data
+from tf_lowrank_dp.sampling.arguments import (
+    refuse_beside_records,
+    to_data,
+    warn_of_full_batches,
+)
 from tf_lowrank_dp.sampling.mapped import MappedRecords
 from tf_lowrank_dp.sampling.records import Records
+from tf_lowrank_dp.sampling.rows_digest import rows_digest
 
 
 def poisson_draw(
@@ -38,7 +42,7 @@ def poisson_draw(
 
     Args:
         generator: source of randomness.
-        num_examples: number of examples, at least 1.
+        num_examples: number of examples.
         sampling_rate: probability in (0, 1].
 
     Returns:
@@ -122,6 +126,8 @@ class PoissonSampler:
         self._steps = None if steps is None else _validate.integer_at_least(1, steps=steps)
         self._seed = None if seed is None else _validate.integer_at_least(0, seed=seed)
         self._streams = itertools.count()
+        self._part = (0, 1)
+        self._records = x if isinstance(x, Records) else None
         self._mapped: MappedRecords | None = None
         if isinstance(x, Records):
             refuse_beside_records(y, sample_weight)
@@ -134,19 +140,14 @@ class PoissonSampler:
     def _draw_from(
         self, num_examples: int, batch_size: int, pad_to_multiple: int | None = None
     ) -> None:
-        """Settles the number of examples, or of what is drawn instead of them."""
-        self._num_examples = num_examples
+        self._num_examples = num_examples  # or of what is drawn instead of them
         if batch_size > num_examples:
-            warnings.warn(
-                f"Expected a batch_size of at most {num_examples}, the number of {self._unit}s. "
-                f"Received: {batch_size}. All {self._unit}s are in each step, which gets no "
-                "privacy from sampling; choose a smaller batch_size for a smaller epsilon.",
-                stacklevel=3,
-            )
+            warn_of_full_batches(batch_size, num_examples, self._unit)
         self._batch_size = min(batch_size, num_examples)
-        if pad_to_multiple is None:
-            pad_to_multiple = _ceil_sqrt(self._batch_size)
-        self._pad_to_multiple = _validate.integer_at_least(1, pad_to_multiple=pad_to_multiple)
+        granule = (
+            padding.ceil_sqrt(self._batch_size) if pad_to_multiple is None else pad_to_multiple
+        )
+        self._pad_to_multiple = _validate.integer_at_least(1, pad_to_multiple=granule)
 
     @property
     def features(self) -> Nested:
@@ -237,10 +238,28 @@ class PoissonSampler:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(steps))
         return dataset.prefetch(tf.data.AUTOTUNE)
 
+    def part(self, index: int, count: int) -> PoissonSampler:
+        """The same sampler for the rows `index::count`, at the same rate.
+
+        Formal guarantee: each row is in exactly one of the `count` parts, so that draws of all
+        parts, each by itself, are one draw of all rows.
+        """
+        other = copy.copy(self)
+        other._seed, other._part = self._seed, (index, count)
+        granule = padding.ceil_sqrt(-(-self._batch_size // count))
+        other._pad_to_multiple = min(self._pad_to_multiple, granule)
+        return other
+
+    def rows_digest(self, seed: int) -> str:
+        """See `rows_digest`; of all rows, whichever are drawn from."""
+        return rows_digest(self._data, self._records, seed)
+
     def _draws(self) -> Iterator[np.ndarray]:
         """Yields the indices of draws, from a random stream of this iteration alone."""
+        index, count = self._part
+        num_rows = len(range(index, self._num_examples, count))
         for generator in self._generators():
-            yield poisson_draw(generator, self._num_examples, self.sampling_rate)
+            yield index + count * poisson_draw(generator, num_rows, self.sampling_rate)
 
     def _generators(self) -> Iterator[np.random.Generator]:
         """Yields what each draw of an iteration takes its random numbers from."""
@@ -248,7 +267,7 @@ class PoissonSampler:
         if self._seed is None:
             generator = randomness.secret_generator()
         else:
-            generator = randomness.seeded_generator(self._seed, next(self._streams))
+            generator = randomness.seeded_generator(self._seed, next(self._streams), self._part[0])
         for _ in itertools.count() if self._steps is None else range(self._steps):
             if self._seed is None and process != randomness.process_token():
                 generator, process = randomness.secret_generator(), randomness.process_token()
@@ -279,7 +298,3 @@ class PoissonSampler:
             f"PoissonSampler(num_examples={self._num_examples}, batch_size={self._batch_size}, "
             f"steps={self._steps}, pad_to_multiple={self._pad_to_multiple}, seeded={self.seeded})"
         )
-
-
-def _ceil_sqrt(n: int) -> int:
-    return math.isqrt(n - 1) + 1

@@ -45,17 +45,18 @@ def secret_generator() -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
 
 
-def seeded_generator(seed: int, stream: int) -> np.random.Generator:
+def seeded_generator(seed: int, stream: int, part: int = 0) -> np.random.Generator:
     """A reproducible Philox generator: not private, for tests and debugging.
 
     Args:
         seed: non-negative integer.
         stream: non-negative integer; different streams of a seed are independent.
+        part: of the rows, from 0; those of a stream are independent.
 
     Example:
 
     >>> float(seeded_generator(7, 0).random()) == float(seeded_generator(7, 0).random())
     True
     """
-    sequence = np.random.SeedSequence(entropy=seed, spawn_key=(stream,))
+    sequence = np.random.SeedSequence(entropy=seed, spawn_key=(stream, part) if part else (stream,))
     return np.random.Generator(np.random.Philox(sequence))

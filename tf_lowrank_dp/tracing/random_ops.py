@@ -78,7 +78,8 @@ def random_numbers_from(source: Source) -> Iterator[None]:
     if tf.executing_eagerly():
         raise RuntimeError(
             "Expected a forward pass that is traced. Received: eager mode, in which random numbers "
-            "cannot be replaced. Call it in a tf.function."
+            "cannot be replaced. Call it in a tf.function. Undo "
+            "tf.config.run_functions_eagerly(True), and debug with compile(run_eagerly=True)."
         )
 
     def replace(

@@ -5,7 +5,11 @@ from tf_lowrank_dp.training.make_private import make_private, make_standard
 from tf_lowrank_dp.training.other_releases import record_release
 from tf_lowrank_dp.training.private_search import PrivateSearch
 from tf_lowrank_dp.training.replace_batch_normalization import replace_batch_normalization
-from tf_lowrank_dp.training.report import privacy_spent, privacy_statement
+from tf_lowrank_dp.training.report import (
+    privacy_report,
+    privacy_spent,
+    privacy_statement,
+)
 from tf_lowrank_dp.training.trainer import PrivateTrainer
 
 __all__ = [
@@ -14,6 +18,7 @@ __all__ = [
     "PrivateTrainer",
     "make_private",
     "make_standard",
+    "privacy_report",
     "privacy_spent",
     "privacy_statement",
     "record_release",

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
+from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling import (
     PRESENCE,
     ROW_WEIGHT,
     PoissonSampler,
     UserSampler,
+    count_rows,
     declared_dataset,
+    to_rows,
 )
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.random_batch import completed
+from tf_lowrank_dp.training.state import state_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +36,7 @@ class TrainingData:
         steps_per_epoch: integer.
         ends: whether an epoch is one pass over `dataset`, which ends by itself.
         seeded: whether they follow a given seed.
+        rows_digest: of all rows, given a seed, see `PoissonSampler.rows_digest`; None of others'.
     """
 
     dataset: tf.data.Dataset
@@ -37,6 +44,7 @@ class TrainingData:
     steps_per_epoch: int
     ends: bool
     seeded: bool
+    rows_digest: Callable[[int], str] | None = None
 
     @property
     def rows_per_unit(self) -> int:
@@ -108,6 +116,7 @@ def training_data(
 ) -> TrainingData:
     """Samples arrays ourselves; takes the user's word for data sets that are already batched."""
     refuse_distribution(data=x)
+    workers = state_of(model).workers
     if isinstance(x, PoissonSampler):
         _refuse_beside_batches("a PoissonSampler", y, sample_weight, class_weight)
         _refuse_statement(sampling, sampling_rate, num_examples)
@@ -118,6 +127,12 @@ def training_data(
             )
         sampler = x
     elif is_batched(x):
+        if not workers.alone:
+            raise UnsupportedModelError(
+                f"Expected rows that {workers.count} workers can share. Received: data that come "
+                "in batches, of which each worker would train on all. Pass the same arrays, "
+                "PoissonSampler or Records on every worker: each draws from rows of its own."
+            )
         _refuse_beside_batches("data that come in batches", y, sample_weight)
         dataset, declared = declared_dataset(
             x,
@@ -156,8 +171,35 @@ def training_data(
             f"Expected steps_per_epoch to be at most the steps of the PoissonSampler, "
             f"{sampler.steps}. Received: steps_per_epoch={steps}. Leave it out."
         )
-    dataset = _preprocessed(model, sampler.as_dataset().take(steps))
-    return TrainingData(dataset, sampler.sampling, steps, ends=True, seeded=sampler.seeded)
+    own = sampler if workers.alone else sampler.part(workers.index, workers.count)
+    dataset = _preprocessed(model, own.as_dataset().take(steps))
+    return TrainingData(
+        dataset,
+        sampler.sampling,
+        steps,
+        ends=True,
+        seeded=sampler.seeded,
+        rows_digest=sampler.rows_digest,
+    )
+
+
+def split_rows(x: Nested, y: Nested, sample_weight: Nested, fraction: float) -> tuple[tuple, tuple]:
+    """The last `fraction` of the examples for validation, as Keras does."""
+    given = {"x": x, "y": y, "sample_weight": sample_weight}
+    arrays = {name: to_rows(part, name) for name, part in given.items() if part is not None}
+    count = count_rows(arrays)
+    at = math.floor(count * (1.0 - fraction))
+    if not 0 < at < count:
+        raise ValueError(
+            f"Expected examples to train on and others to validate with. Received: {count} "
+            f"examples and validation_split={fraction}. Pass more data, or validation_data."
+        )
+
+    def part(slice_: slice) -> tuple:
+        split = keras.tree.map_structure(lambda leaf: leaf[slice_], arrays)
+        return tuple(split.get(name) for name in given)
+
+    return part(slice(None, at)), part(slice(at, None))
 
 
 def is_task(model: keras.Model) -> bool:

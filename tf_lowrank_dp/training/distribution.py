@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +11,7 @@ import tensorflow as tf
 from tf_lowrank_dp._tensorflow import strategies_of
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.workers.join import cluster_tasks, joined
 
 _DATA = (
     tf.distribute.DistributedDataset,
@@ -44,7 +43,9 @@ def refuse_distribution(model: keras.Model | None = None, data: Nested = None) -
         raise UnsupportedModelError(
             f"Expected private training in one process on one device. Received: {found}. Replicas "
             "and workers would each sample and add noise by themselves, which the ledger does not "
-            "count. Run one process without TF_CONFIG; make and train the model outside of any "
+            "count. Run one process without TF_CONFIG, or join several: call workers = "
+            "tfdp.join_workers() first thing, and make_private(model, workers=workers). Make and "
+            "train the model outside of any "
             "tf.distribute strategy, on data that were not distributed and after keras."
             "distribution.set_distribution(None). To choose the device, use tf.device."
         )
@@ -57,15 +58,12 @@ def _surroundings() -> str | None:
     distribution = keras.distribution.distribution()
     if distribution is not None:
         return f"an active keras.distribution.{type(distribution).__name__}"
-    config = os.environ.get("TF_CONFIG")
-    if config:
-        try:
-            cluster = tf.train.ClusterSpec(json.loads(config).get("cluster", {}))
-        except (AttributeError, TypeError, ValueError):
-            return f"TF_CONFIG that cannot be read, {config!r}"
-        tasks = {job: cluster.num_tasks(job) for job in cluster.jobs if job != "evaluator"}
-        if sum(tasks.values()) > 1:
-            return f"TF_CONFIG that names several processes, {tasks}"
+    try:
+        tasks = cluster_tasks()
+    except UnsupportedModelError:
+        return "TF_CONFIG that cannot be read"
+    if sum(tasks.values()) > 1 and joined().alone:
+        return f"TF_CONFIG that names several processes, {tasks}"
     return None
 
 

@@ -10,14 +10,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp._keras.compiled import called_by_fit
+from tf_lowrank_dp._keras.compiled import called_by_fit, first_epoch
 from tf_lowrank_dp._types import Logs, Nested
-from tf_lowrank_dp.sampling import count_rows, to_rows
+from tf_lowrank_dp.sampling import to_rows
 from tf_lowrank_dp.sampling.padding import part_rows
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.agreement import seed_of_chief
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
-from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
+from tf_lowrank_dp.training.data import TrainingData, is_task, split_rows, training_data
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
@@ -34,8 +35,11 @@ from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.unit_arguments import check_units
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
+from tf_lowrank_dp.training.worker_callbacks import ended_together, in_step
+from tf_lowrank_dp.workers import Workers
 
 
+@ended_together
 def fit(
     model: keras.Model,
     x: Nested = None,
@@ -99,7 +103,8 @@ def fit(
         NotPrivateError: the optimizer is not private, or a callback has exchanged it.
         RuntimeError: `fit` of this model is running already.
         UnsupportedModelError: the model, loss or data cannot be trained privately.
-        ValueError: contradictory arguments.
+        ValueError: contradictory arguments, or workers that differ.
+        WorkerLostError: another worker has ended.
     """
     del shuffle
     refuse_nesting(model)
@@ -121,7 +126,7 @@ def fit(
         gradient_method=optimizer.gradient_method,
     )
     if validation_split and validation_data is None:
-        (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
+        (x, y, sample_weight), validation_data = split_rows(x, y, sample_weight, validation_split)
     data = training_data(
         model,
         x,
@@ -144,14 +149,17 @@ def fit(
     steps = max(1, (epochs - initial_epoch) * _steps_taken(model, data))
     loss = CompiledLoss(model, float(data.sampling.batch_size), augment)
     compiled = model.jit_compile and not model.run_eagerly
-    at_once = units_at_once(state_of(model).microbatch_size, data.rows_per_unit)
-    rows = part_rows(data.sampling, at_once) * data.rows_per_unit if compiled else None
+    state = state_of(model)
+    workers, per_unit = state.workers, data.rows_per_unit
+    size = units_at_once(state.microbatch_size, per_unit)
+    rows = part_rows(data.sampling, size, workers.count) * per_unit if compiled else None
     judged = _judged(model, loss, data, optimizer.gradient_method, rows)
     if optimizer.public_data is not None:
         warn_about_overlap(optimizer.public_data.features, x)
     spec = data.element_spec.get("y")
-    callbacks = _as_list(callbacks)
+    callbacks = in_step(workers, _as_list(callbacks))
     restore_backup(model, callbacks)
+    [[initial_epoch], *_] = workers.gather_numbers(first_epoch(model, initial_epoch))
     run = start_run(
         model,
         data.sampling,
@@ -160,6 +168,7 @@ def fit(
         loss=loss,
         target_spec=spec,
         rows_per_unit=data.rows_per_unit,
+        facts=None if workers.alone else _facts(data, workers, epochs),
     )
     run.judged = judged
     validation_batch_size = validation_batch_size or batch_size or 32
@@ -169,7 +178,7 @@ def fit(
             model,
             data.dataset,
             epochs=epochs,
-            verbose=verbose,
+            verbose=verbose if workers.is_chief else 0,
             callbacks=callbacks,
             validation_data=_validation(model, validation_data, validation_batch_size),
             initial_epoch=initial_epoch,
@@ -245,30 +254,20 @@ def _judged(
     return judged
 
 
+def _facts(data: TrainingData, workers: Workers, epochs: int) -> dict[str, object]:
+    """What has to be the same on all workers, beside model and optimizer."""
+    assert data.rows_digest is not None
+    return {
+        "rows, in their order": data.rows_digest(seed_of_chief(workers)),
+        "epochs and their steps": [epochs, data.steps_per_epoch],
+    }
+
+
 def _steps_taken(model: keras.Model, data: TrainingData) -> int:
     """Steps of an epoch as Keras takes them: executions are cut short only where data end."""
     if data.ends:
         return data.steps_per_epoch
     return math.ceil(data.steps_per_epoch / model.steps_per_execution) * model.steps_per_execution
-
-
-def _split(x: Nested, y: Nested, sample_weight: Nested, fraction: float) -> tuple[tuple, tuple]:
-    """The last `fraction` of the examples for validation, as Keras does."""
-    given = {"x": x, "y": y, "sample_weight": sample_weight}
-    arrays = {name: to_rows(part, name) for name, part in given.items() if part is not None}
-    count = count_rows(arrays)
-    at = math.floor(count * (1.0 - fraction))
-    if not 0 < at < count:
-        raise ValueError(
-            f"Expected examples to train on and others to validate with. Received: {count} "
-            f"examples and validation_split={fraction}. Pass more data, or validation_data."
-        )
-
-    def part(slice_: slice) -> tuple:
-        split = keras.tree.map_structure(lambda leaf: leaf[slice_], arrays)
-        return tuple(split.get(name) for name in given)
-
-    return part(slice(None, at)), part(slice(at, None))
 
 
 def _validation(model: keras.Model, validation_data: Nested, batch_size: int) -> Nested:

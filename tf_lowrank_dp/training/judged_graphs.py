@@ -90,9 +90,7 @@ class JudgedGraphs:
             ) from error
         self._circumstances = self._circumstances_now(element_spec)
 
-    def holds(
-        self, element_spec: Nested, gradient_method: str, compiled_rows: int | None
-    ) -> bool:
+    def holds(self, element_spec: Nested, gradient_method: str, compiled_rows: int | None) -> bool:
         """Whether `judge` would see what it saw, so that another `fit` need not look again.
 
         Python code may have changed: it makes another graph only when a step is traced again, and

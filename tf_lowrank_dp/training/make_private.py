@@ -13,6 +13,7 @@ from tf_lowrank_dp import _validate
 from tf_lowrank_dp._keras.compiled import record_optimizer
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.agreement import refuse_other_workers
 from tf_lowrank_dp.training.fit import evaluate, fit, predict
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.saving import load_weights, save, save_weights
@@ -26,6 +27,7 @@ from tf_lowrank_dp.training.state import (
 )
 from tf_lowrank_dp.training.train_step import make_train_function, train_step
 from tf_lowrank_dp.training.validate_model import validate_layers, validate_model
+from tf_lowrank_dp.workers import ALONE, Workers
 
 
 def compile_private(model: keras.Model, *args: Any, **kwargs: Any) -> None:
@@ -56,6 +58,7 @@ def make_private(
     model: keras.Model,
     microbatch_size: int | None = None,
     ledger_path: str | os.PathLike | None = None,
+    workers: Workers = ALONE,
 ) -> keras.Model:
     """Makes `model.fit` train privately, in place.
 
@@ -78,6 +81,9 @@ def make_private(
         ledger_path: a local file for the ledger, in a folder that exists; what it holds is added
             to the model's ledger.  It notes the steps of this model object, one training at a
             time; on a network file system nothing may keep a second one away.  Not on Windows.
+            Of several workers only the chief opens it.
+        workers: the processes that train the model together, from `tfdp.join_workers()`: each
+            trains on rows of its own, and only released sums travel (`docs/scale.md`).
 
     Returns:
         The same model.
@@ -97,15 +103,16 @@ def make_private(
     """
     if microbatch_size is not None:
         _validate.integer_at_least(1, microbatch_size=microbatch_size)
+    refuse_other_workers(workers)
     validate_layers(model)
     if model.built:
         validate_model(model)
     look(model)
     warn_about_adapted_layers(model)
-    if ledger_path is not None:
+    if ledger_path is not None and workers.is_chief:
         SPENDING.open_file(model, ledger_path, things_of(model))
         look(model)
-    attach_state(model, PrivateState(microbatch_size))
+    attach_state(model, PrivateState(microbatch_size, workers=workers))
     for name, function in _METHODS.items():
         object.__setattr__(model, name, types.MethodType(function, model))
     model.train_function = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import keras
 import tensorflow as tf
 
@@ -23,18 +25,18 @@ def update_metrics(
 
     Args:
         model: a compiled Keras model.
-        batch: `{"x", "y", "sample_weight"}`, the last two optional.
+        batch: `{"x", "y", "sample_weight"}`, the last two optional.  The model's own
+            `compute_metrics` gets them as Keras gives them.
         presence: float32 `(b,)`.
         losses: float32 `(b,)`.
         outputs: `{"y_pred", "masks", "losses"}` from `CompiledLoss`.
     """
-    targets = {key: batch[key] for key in ("y", "sample_weight") if key in batch}
-    _build(model, targets.get("y"), outputs["y_pred"])
+    _build(model, batch.get("y"), outputs["y_pred"])
     present = presence > 0.0
 
     def update() -> None:
         shown = tf.nest.map_structure(
-            lambda leaf: tf.boolean_mask(leaf, present), (targets, losses, outputs)
+            lambda leaf: tf.boolean_mask(leaf, present), (batch, losses, outputs)
         )
         _update(model, *shown)
 
@@ -51,11 +53,28 @@ def _build(model: keras.Model, y: Nested, y_pred: Nested) -> None:
         metrics.build(y, y_pred)
 
 
-def _update(model: keras.Model, targets: dict, losses: tf.Tensor, outputs: Nested) -> None:
+def _update(model: keras.Model, batch: dict, losses: tf.Tensor, outputs: Nested) -> None:
     loss_tracker(model).update_state(losses)
     loss, metrics = compiled_loss(model), compiled_metrics(model)
     for metric, values in zip(loss.metrics if loss else [], outputs["losses"], strict=False):
         metric.update_state(values)
-    if metrics is not None:
+    is_own = type(model).compute_metrics is not keras.Model.compute_metrics
+    if metrics is not None or is_own:
         attach_masks(outputs["y_pred"], outputs["masks"])
-        metrics.update_state(targets.get("y"), outputs["y_pred"], targets.get("sample_weight"))
+    y, weight = batch.get("y"), batch.get("sample_weight")
+    if is_own:
+        results = model.compute_metrics(batch["x"], y, outputs["y_pred"], weight)
+        _warn_of_others(model, results)
+    elif metrics is not None:
+        metrics.update_state(y, outputs["y_pred"], weight)
+
+
+def _warn_of_others(model: keras.Model, results: dict) -> None:
+    others = sorted(results.keys() - model.get_metrics_result().keys())
+    if others:
+        warnings.warn(
+            f"compute_metrics of '{model.name}' returns {others}, which are no results of its "
+            "metrics, and are not shown: a draw may be empty, or taken in several parts. Keep them "
+            "in a keras.metrics.Metric that is an attribute of the model.",
+            stacklevel=2,
+        )

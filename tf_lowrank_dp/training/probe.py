@@ -28,6 +28,7 @@ from tf_lowrank_dp.tracing.random_ops import (
 )
 from tf_lowrank_dp.training.gradient_probe import check_gradients
 from tf_lowrank_dp.training.missing_values import with_missing
+from tf_lowrank_dp.training.raised_gates import with_raised_gates
 from tf_lowrank_dp.training.random_batch import RANGES, random_batch, random_weights
 from tf_lowrank_dp.training.row_proof import check_rows
 
@@ -83,19 +84,21 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
             for values in weights:
                 compared |= _check_losses(together, alike, first, other, values)
             usable.append((first, other))
-        except tf.errors.InvalidArgumentError as error:
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
             if usable:
                 continue  # Ids, for example, for which the model has no rows.
             if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
                 raise _reads_other_strings(model) from error
-            raise
+            raise _fails(model, error) from error
     proven = check_rows(model, forward, element_spec, recorded)
-    if usable and is_used_as_number(alike.graph):
-        _check_sizes(alike, usable[0][0], weights[-1])
-    if usable and not proven:
-        for first, other in with_missing(*usable[0]):
-            with contextlib.suppress(tf.errors.OpError):  # such as ids of no row
-                _check_losses(together, alike, first, other, weights[-1])
+    sizes = is_used_as_number(alike.graph)
+    if usable and (sizes or not proven):
+        _check_unproven(together, alike, usable[0], weights[-1], sizes, missing=not proven)
+        raised = [with_raised_gates(t.function, generator) for t in {together, alike}]
+        for _ in zip(*raised, strict=True):
+            with contextlib.suppress(tf.errors.OpError):  # such as a counter beyond a table
+                _check_losses(together, alike, *usable[0], weights[-1])
+            _check_unproven(together, alike, usable[0], weights[-1], sizes, missing=not proven)
     if recorded:
         both = [tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), *pair) for pair in usable]
         check_gradients(model, forward, both, weights[::-1])
@@ -132,6 +135,22 @@ def _check_losses(
     return compared
 
 
+def _check_unproven(
+    together: _Traced,
+    alike: _Traced,
+    pair: tuple[Nested, Nested],
+    values: Sequence[tf.Tensor],
+    sizes: bool,
+    missing: bool,
+) -> None:
+    """Compares losses of batches of other sizes, and of batches with missing values."""
+    if sizes:
+        _check_sizes(alike, pair[0], values)
+    for first, other in with_missing(*pair) if missing else ():
+        with contextlib.suppress(tf.errors.OpError):  # such as ids of no row
+            _check_losses(together, alike, first, other, values)
+
+
 def _check_sizes(alike: _Traced, batch: Nested, values: Sequence[tf.Tensor]) -> None:
     """Compares the loss of a row in batches of sizes that an ordinary one has."""
     first = alike(batch, values)[0]
@@ -149,6 +168,7 @@ class _Traced:
     Attributes:
         changed: variables that the forward pass would change, but for seeds.
         created: Keras variables that it creates.
+        function: of a batch and of the values of the trainable variables.
     """
 
     def __init__(
@@ -186,18 +206,18 @@ class _Traced:
         )
         function = tf.function(losses, autograph=False)
         specs = [tf.TensorSpec(v.shape, v.dtype) for v in trained]
-        self._losses = function.get_concrete_function(rows, specs)
+        self.function = function.get_concrete_function(rows, specs)
         with keras.StatelessScope():
             pass  # initialises, when it ends, what was created in the graph
 
     @property
     def graph(self) -> tf.Graph:
         """What was traced."""
-        return self._losses.graph
+        return self.function.graph
 
     def __call__(self, batch: Nested, values: Sequence[tf.Tensor]) -> tf.Tensor:
         """Losses `(b,)` with these values of the trainable variables."""
-        return self._losses(batch, list(values))
+        return self.function(batch, list(values))
 
 
 def _reads_other_strings(model: keras.Model) -> UnsupportedModelError:
@@ -205,6 +225,16 @@ def _reads_other_strings(model: keras.Model) -> UnsupportedModelError:
         "Expected strings of words, which are looked up: a model is tried on random ones before it "
         f"trains. Received: '{model.name}', which fails on them. Decode images, numbers, dates and "
         "the like before sampling, so that the model gets tensors of numbers."
+    )
+
+
+def _fails(model: keras.Model, error: tf.errors.OpError) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        "Expected a model and losses that run on random data in the shapes of yours, with any "
+        f"number of rows, and give one loss per example. Received: '{model.name}', which fails on "
+        f"them ({str(error).strip().splitlines()[0]}). A loss that is reduced, or reshaped, over "
+        "more than its own example has no value per example; a table must have a row for other ids "
+        "(num_oov_indices=1)."
     )
 
 

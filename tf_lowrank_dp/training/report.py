@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 
 from tf_lowrank_dp import _validate
-from tf_lowrank_dp.accounting import statement
+from tf_lowrank_dp.accounting import PrivacyReport, report_of, statement
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.training.other_releases import notes_of
 from tf_lowrank_dp.training.state import find_state, ledger_of
@@ -52,16 +52,58 @@ def privacy_statement(
     Returns:
         Several lines: epsilon, delta, noise, sampling, steps, neighbouring relation, assumptions.
     """
-    state = find_state(model)
-    run = state.run if state else None
     return statement(
         ledger_of(model),
         delta_of(model, delta),
         accountant=accountant_of(model),
-        num_examples=run.sampling.num_examples if run is not None else None,
+        num_examples=_num_examples(model),
         notes=notes_of(model),
         max_examples_per_user=max_examples_per_user,
     )
+
+
+def privacy_report(
+    model: keras.Model, delta: float | None = None, *, hyperparameter_search: str | None = None
+) -> PrivacyReport:
+    """All that should be published about the privacy of a model, as data, JSON or Markdown.
+
+    It holds what section 5.3 of "How to DP-fy ML" (Ponomareva et al., 2023) asks for, and nothing
+    of the data but their number.
+
+    Args:
+        model: any Keras model.
+        delta: the delta of the guarantee; the optimizer's if None.
+        hyperparameter_search: a sentence on how hyperparameters were chosen, which no ledger
+            knows: on public data, say, or by how many runs on the private data.
+
+    Returns:
+        A report with `to_json()` and `to_markdown()`.
+
+    Raises:
+        ValueError: no delta is known.
+
+    Example:
+
+    >>> import keras, tf_lowrank_dp as tfdp
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    >>> report = tfdp.privacy_report(tfdp.make_private(model), delta=1e-5)
+    >>> report.neighbours
+    'adding or removing one example (ADD_OR_REMOVE_ONE)'
+    """
+    return report_of(
+        ledger_of(model),
+        delta_of(model, delta),
+        accountant=accountant_of(model),
+        num_examples=_num_examples(model),
+        notes=notes_of(model),
+        hyperparameter_search=hyperparameter_search,
+    )
+
+
+def _num_examples(model: keras.Model) -> int | None:
+    """Of the present run, if there is one."""
+    state = find_state(model)
+    return state.run.sampling.num_examples if state is not None and state.run is not None else None
 
 
 def _optimizer(model: keras.Model) -> DPOptimizer | None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_lowrank_dp._keras.compiled import epoch_files
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.spending import SPENDING
-from tf_lowrank_dp.training.state import ledger_of, look, things_of
+from tf_lowrank_dp.training.state import find_state, ledger_of, look, things_of
 
 
 def save(
@@ -27,6 +27,8 @@ def save(
     **kwargs: Any,
 ) -> None:
     """Saves as the model's class does; `model.save` of a model that was made private.
+
+    Of several workers the chief writes; on the others nothing happens.
 
     A file that is there already is replaced when the new one is complete and on the disk.  If
     saving fails or the process is killed, the old one is kept.
@@ -48,6 +50,8 @@ def save(
             "is not saved with the model. Keep tfdp.privacy_statement(model) beside the file.",
             stacklevel=2,
         )
+    if not _writes_files(model):
+        return
     with _replaced(filepath, overwrite) as path:
         type(model).save(model, path, overwrite, *args, **kwargs)
 
@@ -60,14 +64,22 @@ def save_weights(
 ) -> None:
     """Saves as the model's class does; `model.save_weights` of a model that was made private.
 
-    As with `save`, the old file is kept until the new one is complete.  Shards are not.
+    As with `save`, the chief of several workers writes, and the old file is kept until the new one
+    is complete.  Shards are not.
     """
     look(model)
+    if not _writes_files(model):
+        return
     if max_shard_size is not None:
         type(model).save_weights(model, filepath, overwrite, max_shard_size)
         return
     with _replaced(filepath, overwrite) as path:
         type(model).save_weights(model, path, overwrite)
+
+
+def _writes_files(model: keras.Model) -> bool:
+    state = find_state(model)
+    return state is None or state.workers.is_chief
 
 
 def load_weights(

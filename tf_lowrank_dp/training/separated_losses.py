@@ -90,6 +90,8 @@ class _Reader:
         return _Part(tf.add_n(terms), parts[0].is_sum)
 
     def _reduced(self, tensor: tf.Tensor, is_sum: bool) -> _Part | None:
+        while tensor.op.type == "Reshape":  # the mean of all is the same in any shape
+            tensor = tensor.op.inputs[0]
         if tensor.shape.rank == 0:
             return self.part(tensor)
         if tensor.shape.rank is None or tensor.shape[0] not in (None, self.rows):

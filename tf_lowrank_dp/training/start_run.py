@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
 import keras
 import tensorflow as tf
@@ -23,6 +24,12 @@ from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.sampling.padding import part_rows
 from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
+from tf_lowrank_dp.training.agreement import (
+    chosen_by_chief,
+    compare,
+    refuse_other_workers,
+    take_values_of_chief,
+)
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.public_gradients import public_gradients
 from tf_lowrank_dp.training.random_batch import with_known_words
@@ -41,11 +48,14 @@ def start_run(
     loss: CompiledLoss | None = None,
     target_spec: Nested = None,
     rows_per_unit: int = 1,
+    facts: Mapping[str, object] | None = None,
 ) -> Run:
     """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
 
-    Nothing is spent here.  TensorFloat-32 is switched off for the process.  A run with the same
-    settings is continued, so that the compiled train function stays valid, with a fresh noise key.
+    Nothing is spent here.  Several workers compare what they are about to do, and take weights,
+    noise multiplier and public random numbers from the chief.  TensorFloat-32 is switched off for
+    the process.  A run with the same settings is continued, so that the compiled train function
+    stays valid, with a fresh noise key.
 
     Args:
         model: private and compiled with a private optimizer.
@@ -55,34 +65,43 @@ def start_run(
         loss: the compiled loss (`fit`), or None where the caller has one (custom loops).
         target_spec: `tf.TensorSpec` of a batch of targets, the form of random public labels.
         rows_per_unit: number of rows of each unit of a batch.
+        facts: what else has to be the same on all workers, by name.
 
     Returns:
         The run, also kept on the model.
 
     Raises:
         RuntimeError: `fit` is training the model.
+        ValueError: workers differ.
     """
     refuse_nesting(model)
     # The bounds on rounding are those of float32: TensorFloat-32 has 10 bits less.
     tf.config.experimental.enable_tensor_float_32_execution(False)
     state, optimizer = state_of(model), private_optimizer(model)
-    ledger = ledger_of(model)
-    refuse_other_units(ledger, sampling)
+    run, workers = state.run, state.workers
+    refuse_other_workers(workers)
     microbatch_size = units_at_once(state.microbatch_size, rows_per_unit)
-    run = state.run
-    if (
-        run is not None
-        and run.engine.microbatch_size == microbatch_size
+    if run is not None and not (
+        run.engine.microbatch_size == microbatch_size
         and _continues(run, optimizer, model, sampling, seeded, loss)
     ):
+        run = None
+    if not workers.alone:
+        same = {"sampling": [sampling, steps, seeded], "goes on": run is not None, **(facts or {})}
+        compare(model, optimizer, workers, same)
+    ledger = ledger_of(model)
+    refuse_other_units(ledger, sampling)
+    if run is not None:
         run.engine.noise.rekey()
         run.engine.masks.rekey()
+        take_values_of_chief(model, optimizer, run.engine.space.shapes, workers)
         begin(run, model)
         return run
     noise_multiplier, limit = _noise_multiplier(optimizer, sampling, steps, ledger)
+    chosen = chosen_by_chief(workers, noise_multiplier, optimizer.seed)
     context = optimizer.release_context(
         describe_parameters(model),
-        _public_randomness(optimizer.seed).normal,
+        _public_randomness(chosen.public_seed).normal,
         public_gradients(
             model, state.microbatch_size, target_spec, SecretStream(optimizer.seed, "public masks")
         ),
@@ -92,7 +111,7 @@ def start_run(
     blocks = optimizer.release_blocks(num_blocks)
     mechanism = GaussianMechanism(
         blocks.l2_norm_clip,
-        noise_multiplier,
+        chosen.noise_multiplier,
         num_blocks,
         blocks.clips,
         blocks.shares,
@@ -105,6 +124,7 @@ def start_run(
         mechanism=optimizer.mechanism_name,
         l2_norm_clip=mechanism.l2_norm_clip if isinstance(optimizer.l2_norm_clip, float) else None,
         seeded=seeded or optimizer.seed is not None,
+        entry_id=chosen.entry_id,
     )
     with tf.init_scope():
         counter = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -113,13 +133,14 @@ def start_run(
         space=space,
         mechanism=mechanism,
         noise=NoiseGenerator(optimizer.seed),
-        masks=SecretStream(optimizer.seed, "masks"),
+        masks=SecretStream(optimizer.seed, f"masks {workers.index}" if workers.index else "masks"),
         expected_batch_size=float(sampling.batch_size),
         gradient_method=optimizer.gradient_method,
         microbatch_size=microbatch_size,
-        part_rows=part_rows(sampling, microbatch_size),
+        part_rows=part_rows(sampling, microbatch_size, workers.count),
         steps=counter,
         fill=functools.partial(with_known_words, model),
+        workers=workers,
     )
     run = Run(
         engine,
@@ -136,6 +157,7 @@ def start_run(
     model.train_function = None
     if not optimizer.built:
         optimizer.build(model.trainable_variables)
+    take_values_of_chief(model, optimizer, space.shapes, workers)
     begin(run, model)
     if limit is not None and run.ledger.num_steps == ledger.num_steps:
         limit.other_steps = run.other_steps

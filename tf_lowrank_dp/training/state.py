@@ -15,6 +15,7 @@ from tf_lowrank_dp.spending import SPENDING, Record, merged
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.step_limit import StepLimit
+from tf_lowrank_dp.workers import ALONE, Workers
 
 _ATTRIBUTE = "_privacy_state"
 
@@ -76,10 +77,12 @@ class PrivateState:
     Attributes:
         microbatch_size: see `make_private`.
         run: the present run.
+        workers: see `make_private`.
     """
 
     microbatch_size: int | None
     run: Run | None = None
+    workers: Workers = ALONE
 
 
 def things_of(model: keras.Model) -> list:

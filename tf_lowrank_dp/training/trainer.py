@@ -13,14 +13,18 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import PoissonSampler
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.agreement import refuse_custom_loop
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.distribution import refuse_distribution
+from tf_lowrank_dp.training.given_forward import check_batch, is_same_code, spec_of, with_outputs
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.start_run import start_run
 from tf_lowrank_dp.training.state import look, refuse_other_variables, state_of
 from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model
+
+_FURTHER = 4  # times the steps planned: how far a graph knows what a budget allows
 
 
 class PrivateTrainer:
@@ -67,6 +71,7 @@ class PrivateTrainer:
         self, model: keras.Model, sampler: PoissonSampler | Sampling, steps: int | None = None
     ):
         refuse_distribution(data=sampler)
+        refuse_custom_loop(state_of(model).workers)
         sampling = sampler if isinstance(sampler, Sampling) else sampler.sampling
         steps = steps or getattr(sampler, "steps", None)
         if steps is None and private_optimizer(model).noise_multiplier is None:
@@ -103,6 +108,7 @@ class PrivateTrainer:
             RuntimeError: the model was trained by another trainer or by `fit` since; the batch had
                 its release; shuffled data are not read through `one_pass`.
         """
+        check_batch(batch)
         refuse_distribution(data=batch)
         self._check_present()
         self._check_pass()
@@ -117,10 +123,10 @@ class PrivateTrainer:
         if not tf.executing_eagerly():
             with tf.control_dependencies(self._budget_in_graph()):
                 return self._run.engine.private_gradients(
-                    _with_outputs(forward), batch, presence, watched=watched
+                    with_outputs(forward), batch, presence, watched=watched
                 )
         self._used[id(draw)] = draw
-        specs = tf.nest.map_structure(_spec_of, (batch, presence))
+        specs = tf.nest.map_structure(spec_of, (batch, presence))
         gradients = self._traced(forward, watched).get_concrete_function(*specs)(batch, presence)
         SPENDING.released(self._model.weights)
         return gradients
@@ -129,8 +135,8 @@ class PrivateTrainer:
         self, forward: Callable, watched: Callable
     ) -> tf.types.experimental.PolymorphicFunction:
         """The release as a graph, traced anew for another `forward`."""
-        if self._graph is None or not _is_same(self._graph[0], forward):
-            engine, checked = self._run.engine, _with_outputs(forward)
+        if self._graph is None or not is_same_code(self._graph[0], forward):
+            engine, checked = self._run.engine, with_outputs(forward)
 
             @tf.function(autograph=False, reduce_retracing=True)
             def release(batch: Nested, presence: tf.Tensor) -> list[tf.Tensor]:
@@ -221,22 +227,25 @@ class PrivateTrainer:
     def _budget_in_graph(self) -> list[tf.Operation]:
         """What fails in a graph when the steps that the budget allows are taken."""
         run = self._run
-        if run.limit is None or not run.limit.is_final:
-            return []  # `check_budget` finds how many more there are.
+        if run.limit is None:
+            return []
+        if not run.limit.is_final:
+            run.limit.left(run, _FURTHER * run.limit.planned)
         message = (
             f"Expected at most {run.limit.allowed} steps, which the budget allows this run. "
-            "Received: another one. Stop here, or compile with a larger epsilon."
+            "Received: another one. Stop here, compile with a larger epsilon, or plan more steps: "
+            "PrivateTrainer(model, sampler, steps=...)."
         )
         allowed = tf.constant(run.limit.allowed, tf.int64)
         return [tf.debugging.assert_less(run.engine.steps, allowed, message)]
 
     def _judged(self, forward: Callable, batch: Nested) -> JudgedGraphs:
         """Tries each `forward` on random data before its first release, as `fit` does."""
-        if self._judge is None or not _is_same(self._judge[0], forward):
+        if self._judge is None or not is_same_code(self._judge[0], forward):
             judge = JudgedGraphs(
-                self._model, _with_outputs(forward), self._run.engine.gradient_method
+                self._model, with_outputs(forward), self._run.engine.gradient_method
             )
-            judge.judge_apart(tf.nest.map_structure(_spec_of, batch))
+            judge.judge_apart(tf.nest.map_structure(spec_of, batch))
             self._judge, self._run.judged = (forward, judge), judge
         return self._judge[1]
 
@@ -254,43 +263,3 @@ class PrivateTrainer:
                 "follow. Make a new PrivateTrainer."
             )
         refuse_other_variables(self._model, run)
-
-
-def _with_outputs(forward: Callable) -> Callable:
-    """The function, with a sentence where it does not return what it should."""
-
-    def checked(batch: Nested) -> tuple[tf.Tensor, Nested]:
-        found = forward(batch)
-        if not (isinstance(found, tuple) and len(found) == 2) or found[1] is None:
-            raise TypeError(
-                "Expected forward to return losses (b,) and a structure of other tensors. "
-                f"Received: {type(found).__name__} {found}. Return `losses, ()` if there is "
-                "nothing else."
-            )
-        return found
-
-    return checked
-
-
-def _spec_of(tensor: tf.Tensor) -> tf.TensorSpec:
-    """Of tensors like this one with any number of rows."""
-    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
-
-
-def _is_same(function: Callable, other: Callable) -> bool:
-    """Whether two functions are one, or the same code made again over the same objects.
-
-    A function that is written inside of a training loop is made at each step.
-    """
-    return function is other or _parts(function) == _parts(other) != []
-
-
-def _parts(function: Callable) -> list[int]:
-    """Identities of all that makes a Python function; empty for other callables."""
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return []
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    named = (function.__kwdefaults__ or {}).values()
-    owner = getattr(function, "__self__", None)
-    return [id(part) for part in [code, owner, *cells, *(function.__defaults__ or ()), *named]]

@@ -8,6 +8,7 @@ from tf_lowrank_dp import _validate
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.sampling import PoissonSampler, Records
 from tf_lowrank_dp.training.data import is_batched, is_task
+from tf_lowrank_dp.training.state import state_of
 
 
 def check_units(
@@ -26,6 +27,11 @@ def check_units(
         ValueError: an argument is out of its range, misses another one, or does not go with it.
     """
     several = _validate.integer_at_least(1, multiplicity=multiplicity) > 1 or unit_ids is not None
+    if several and not state_of(model).workers.alone:
+        raise ValueError(
+            "Expected one process for units of several rows. Received: several workers, each of "
+            "which draws from rows of its own. Train on one, or by example."
+        )
     if several and gradient_method == "reweight":
         raise ValueError(
             "Expected another gradient_method for units of several rows. Received: 'reweight', "

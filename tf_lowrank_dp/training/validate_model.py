@@ -17,7 +17,6 @@ _REPLACED = {
         "Override compute_loss instead, which fit calls with the model's outputs, or train it in "
         "a custom loop with tfdp.PrivateTrainer.",
     ),
-    "compute_metrics": ("which a private step would not call", _LOOP),
     "fit": ("which a private fit would not call", _LOOP),
 }
 """Methods that `fit` replaces, or does without, what becomes of other ones, and what to do."""

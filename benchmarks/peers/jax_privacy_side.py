@@ -1,0 +1,43 @@
+"""Keras on JAX: plain, and with jax-privacy's Keras API, on the same model definitions."""
+
+import argparse
+import os
+import pathlib
+import sys
+from collections.abc import Callable
+
+os.environ["KERAS_BACKEND"] = "jax"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+import keras
+from serve import serve
+
+from benchmarks.models import MODELS
+
+
+def prepare(given: argparse.Namespace) -> Callable[[], object]:
+    keras.utils.set_random_seed(0)
+    rows = given.batch * given.steps
+    work = MODELS[given.model](num_examples=rows)
+    if given.mode != "plain":
+        from jax_privacy import keras_api
+
+        keras_api.make_private(
+            work.model,
+            keras_api.DPKerasConfig(
+                epsilon=1e6,  # nothing is learnt from random numbers
+                delta=1e-5,
+                clipping_norm=1.0,
+                batch_size=given.batch,
+                train_steps=2_000,
+                train_size=rows,
+                noise_multiplier=1.0,
+                gradient_accumulation_steps=1,
+            ),
+        )
+    work.model.compile(keras.optimizers.Adam(1e-3), work.loss)
+    return lambda: work.model.fit(work.x, work.y, batch_size=given.batch, verbose=0)
+
+
+if __name__ == "__main__":
+    serve(prepare)
