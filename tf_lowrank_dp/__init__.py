@@ -27,16 +27,19 @@ from tf_lowrank_dp.errors import (
 )
 from tf_lowrank_dp.mechanism.private_statistics import private_histogram, private_mean
 from tf_lowrank_dp.optimizers import (
+    AutomaticClip,
     DPPowerSGDOptimizer,
     DPSGDOptimizer,
     GEPOptimizer,
     LSGOptimizer,
+    QuantileClip,
     RGPOptimizer,
     SparseDPSGDOptimizer,
 )
 from tf_lowrank_dp.sampling import PoissonSampler, Records
 from tf_lowrank_dp.training import (
     PrivacyBudget,
+    PrivateSearch,
     PrivateTrainer,
     make_private,
     make_standard,
@@ -51,6 +54,7 @@ from tf_lowrank_dp.workers import join_workers
 __version__ = "0.1.0"
 
 __all__ = [
+    "AutomaticClip",
     "DPPowerSGDOptimizer",
     "DPSGDOptimizer",
     "GEPOptimizer",
@@ -59,7 +63,9 @@ __all__ = [
     "PoissonSampler",
     "PrivacyBudget",
     "PrivacyBudgetExceededError",
+    "PrivateSearch",
     "PrivateTrainer",
+    "QuantileClip",
     "RGPOptimizer",
     "Records",
     "SparseDPSGDOptimizer",

@@ -16,6 +16,8 @@ TABLE = {"include": ["kernel", "embeddings"]}
 BASES = {"num_bases": 9}
 NEURON = {"unit": "neuron", "sparsity": 0.5}
 CENTRED = {"centering": True}
+AUTOMATIC = {"l2_norm_clip": tfdp.AutomaticClip()}
+QUANTILE = {"l2_norm_clip": tfdp.QuantileClip(0.5, initial=0.5)}
 BFLOAT = {"policy": "mixed_bfloat16"}
 
 CONFIGURATIONS = {
@@ -97,4 +99,16 @@ CONFIGURATIONS = {
     ),
     "recurrent rgp centred": Configuration("recurrent", RGP, CENTRED | WEIGHTS),
     "attention dpsgd centred": Configuration("attention", DPSGD, CENTRED),
+    "dense dpsgd automatic": Configuration("dense", DPSGD, AUTOMATIC),
+    "sequence rgp automatic per layer centred bfloat": Configuration(
+        "sequence", RGP, AUTOMATIC | WEIGHTS | LAYERS | CENTRED, **BFLOAT
+    ),
+    "conv lsg automatic xla": Configuration("conv", LSG, AUTOMATIC | WEIGHTS, jit_compile=True),
+    "dense dpsgd quantile": Configuration("dense", DPSGD, QUANTILE),
+    "sequence lsg quantile per layer reweight": Configuration(
+        "sequence", LSG, QUANTILE | WEIGHTS | LAYERS | REWEIGHT, microbatch_size=3
+    ),
+    "conv dpsgd quantile centred per layer": Configuration(
+        "conv", DPSGD, QUANTILE | CENTRED | LAYERS | {"gradient_scale": {"head": 0.1}}
+    ),
 }  # fmt: skip

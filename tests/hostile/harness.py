@@ -11,7 +11,7 @@ from tests.hostile.models import MODELS, TOKENS
 from tests.hostile.records import RECORDS
 from tests.release.engines import carriers_of
 from tf_lowrank_dp.accounting import Sampling
-from tf_lowrank_dp.optimizers.releases import CENTRES
+from tf_lowrank_dp.optimizers.releases import CENTRES, CLIP_NORMS
 from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.tracing import secret_stream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
@@ -117,12 +117,15 @@ class Harness:
         # The bases that a space keeps were found for the directions: the next steps apply them.
         age = getattr(engine.space._space, "_steps", None)
         seeds += [] if age is None else [(age, age.numpy())]
-        # Centres move with each release: here they are those of some training before.
+        # They move with each release: here they are those of some training before.
         generator = np.random.default_rng(9)
         for name in optimizer.algorithm_state.names:
             if name.startswith(CENTRES):
                 centre = optimizer.algorithm_state[name]
                 seeds.append((centre, generator.normal(size=centre.shape).astype(np.float32)))
+            elif name == CLIP_NORMS:
+                norms = optimizer.algorithm_state[name]
+                seeds.append((norms, generator.uniform(0.01, 1, norms.shape).astype(np.float32)))
         variables = [*model.variables, *optimizer.variables]
 
         def reset():
@@ -175,7 +178,8 @@ class Harness:
     def _directions(self):
         """Carriers of the first and last matrices, public examples, or arbitrary rows."""
         subspace = self.run.engine.space.refresh()
-        subspace = getattr(subspace, "inner", subspace)
+        while hasattr(subspace, "inner"):
+            subspace = subspace.inner
         if self._public:
             return [array.reshape(PUBLIC, -1).astype(np.float64) for array in self._public]
         generator = np.random.default_rng(5)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.mechanism.conftest import FINITE_FILLS
 from tf_lowrank_dp.mechanism.clipping import clip_factors, unguarded_norms
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 
@@ -29,6 +30,21 @@ def test_factors_are_the_smaller_of_1_and_clip_over_norm(make_records, joint_nor
     expected = np.minimum(1.0, clip / norms)
     assert np.all(factors.numpy() <= expected * (1 + 1e-6))
     np.testing.assert_allclose(factors, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["materialized", "outer_product", "formed_outer_product"])
+@pytest.mark.parametrize("stability", [1e-6, 0.01, 3.0])
+def test_automatic_factors_keep_any_record_within_the_clip(
+    make_records, joint_norms, kind, stability
+):
+    """Clip over the norm plus a constant, of ordinary records; never above the clip, of any."""
+    for fill in FINITE_FILLS:
+        records = make_records(kind, [fill] * 5, seed=4)
+        norms = joint_norms([records])
+        factors = clip_factors([records.lazy()], ones(5), 0.7, stability).numpy()
+        assert np.all(factors * norms <= 0.7 * (1 + 1e-6)), fill
+        if fill == "normal":
+            np.testing.assert_allclose(factors, 0.7 / (norms + stability), rtol=1e-3)
 
 
 def test_the_norm_is_joint_over_all_variables_of_a_block(make_records, joint_norms):

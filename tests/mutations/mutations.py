@@ -25,6 +25,7 @@ RULES = {
     15: "The ledger only grows, and follows the weights",
     16: "Random numbers inside a model are secret and used once",
     17: "Centres come from earlier releases; shares of the noise add up to one Gaussian",
+    18: "A unit of several rows is drawn, clipped and counted once",
 }
 
 
@@ -267,8 +268,8 @@ MUTATIONS = [
     ),
     mutation(
         6, "per-layer clipping at the whole clip, accounted as a flat one", "mechanism/gaussian.py",
-        "factors = clip_factors(block, presence, clip)",
-        "factors = clip_factors(block, presence, self.l2_norm_clip)",
+        "clip_factors(block, presence, clip, stability)",
+        "clip_factors(block, presence, self.l2_norm_clip, stability)",
         f"{ENGINE}::test_per_layer_clipping_bounds_each_layer_and_the_root_of_their_squares",
         f"{HOSTILE}[attention dpsgd per layer]",
     ),
@@ -438,8 +439,8 @@ MUTATIONS = [
     ),
     mutation(
         11, "examples of weight zero are taken for padding", "training/train_step.py",
-        "presence = unpack_batch(batch)[-1]",
-        "presence = unpack_batch(batch)[-1] * tf.cast(batch.get('sample_weight', 1.0) != 0.0, "
+        "presence = unpack_batch(rest)[-1]",
+        "presence = unpack_batch(rest)[-1] * tf.cast(batch.get('sample_weight', 1.0) != 0.0, "
         "tf.float32)",
         "training/test_presence.py::test_zero_sample_weight_is_no_padding",
     ),
@@ -491,12 +492,13 @@ MUTATIONS = [
     ),
     mutation(
         14, "the statement is silent about the neighbouring relation", "accounting/statement.py",
-        'f"Neighbouring data sets differ by {_RELATIONS[relation]} ({relation.name}).",', "",
+        'f"Neighbouring data sets differ by {neighbours_of([*ledger.entries, *planned], size)}.",',
+        "",
         "accounting/test_statement.py",
     ),
     mutation(
         14, "the statement is silent about the public number of examples",
-        "accounting/statement.py", ", and the number of examples is public.", ".",
+        "accounting/statement.py", ", and the number of {unit}s is public.", ".",
         "accounting/test_statement.py",
     ),
     mutation(
@@ -569,9 +571,52 @@ MUTATIONS = [
         17, "the means are released without a share of their own",
         (
             ("mechanism/gaussian.py", "math.isclose(math.fsum(shares), 1.0, rel_tol=", "bool("),
-            ("optimizers/releases.py", "(1.0 - MEANS_SHARE) / of_gradients", "1.0 / of_gradients"),
+            ("optimizers/releases.py", "share = (1.0 - math.fsum(share for _, share in last)) /",
+             "share = 1.0 /"),
         ),
         ("training/test_centering.py::"
          "test_gradients_and_means_together_are_one_gaussian_of_the_multiplier",),
+    ),
+    mutation(
+        17, "clip norms follow the counts of this step's data, before their release",
+        "release/quantile.py", "scales = tf.unstack(1.0 / subspace.values, num=",
+        "norms = [tf.reduce_max(tf.add_n([t.squared_norms() for t in b])) for b in found]\n"
+        "        scales = tf.unstack(tf.math.rsqrt(1e-9 + tf.stack(norms)), num=",
+        f"{HOSTILE}[dense dpsgd quantile]",
+    ),
+    Mutation(
+        17, "the counts of quantile clipping are released without a share of their own",
+        (
+            ("mechanism/gaussian.py", "math.isclose(math.fsum(shares), 1.0, rel_tol=", "bool("),
+            ("optimizers/releases.py", "share = (1.0 - math.fsum(share for _, share in last)) /",
+             "share = 1.0 /"),
+        ),
+        ("training/test_clip_norms.py::"
+         "test_gradients_and_counts_together_are_one_gaussian_of_the_multiplier",),
+    ),
+    mutation(
+        6, "automatic clipping divides by the norm as computed, without a bound",
+        "mechanism/clipping.py", "factors = l2_norm_clip / (bound + stability)",
+        "factors = l2_norm_clip / (unguarded_norms(block) + stability)",
+        "mechanism/test_clipping.py::test_automatic_factors_keep_any_record_within_the_clip",
+    ),
+    mutation(
+        18, "the rows of a unit are clipped one by one", "mechanism/engine.py",
+        "gradients = [MeanOfRows(g, batch.weights) for g in gradients]",
+        "presence = batch.of_rows(presence)",
+        "training/test_units.py::test_a_row_that_is_no_number_costs_its_user_and_no_other",
+    ),
+    mutation(
+        18, "users are counted per row: the ledger has the number of rows", "sampling/poisson.py",
+        "Sampling.poisson(self._num_examples, self._batch_size, unit=self._unit)",
+        "Sampling.poisson(rows.count_rows(self._data), self._batch_size, unit=self._unit)",
+        "training/test_units.py::test_the_ledger_and_the_statement_are_about_users",
+        "sampling/test_users.py::"
+        "test_users_are_drawn_at_the_rate_that_is_stated_and_their_rows_alike",
+    ),
+    mutation(
+        18, "epsilons of users and of examples are added up", "accounting/ledger.py",
+        " or len(units(entries)) > 1", "",
+        "training/test_units.py::test_no_epsilon_is_stated_for_users_and_examples_together",
     ),
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from keras.src.trainers.data_adapters.array_slicing import train_validation_spli
 from scipy import sparse
 
 import tf_lowrank_dp as tfdp
-from tf_lowrank_dp.training.fit import _split
+from tf_lowrank_dp.training.data import split_rows
 from tf_lowrank_dp.training.state import ledger_of
 
 NOISY = {"noise_multiplier": 1.0}
@@ -118,7 +118,7 @@ def test_lists_and_dicts_are_split_as_keras_splits_them(fraction):
     x = [np.arange(22.0), {"b": np.arange(44.0).reshape(22, 2)}]
     y, weight = [np.arange(22), np.arange(22) + 1], np.arange(22.0) + 2
     expected = train_validation_split((x, y, weight), fraction)
-    for part, expected_part in zip(_split(x, y, weight, fraction), expected, strict=True):
+    for part, expected_part in zip(split_rows(x, y, weight, fraction), expected, strict=True):
         for found, wanted in zip(part, expected_part, strict=True):
             found, wanted = keras.tree.flatten(found), keras.tree.flatten(wanted)
             for a, b in zip(found, wanted, strict=True):

@@ -16,7 +16,8 @@ import math
 from typing import NamedTuple
 
 import dp_accounting
-from dp_accounting import pld, rdp
+from dp_accounting import dp_event, pld, rdp
+from scipy import stats
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting.event_text import event_from_dict
@@ -32,6 +33,7 @@ _REPLACE_ONE = dp_accounting.NeighboringRelation.REPLACE_ONE
 # them is rounded up to the fine one as well, so their bounds are never below that of "pld".
 _INTERVAL, _RELATIVE_INTERVAL = 1e-4, 1e-5
 _SEARCH_INTERVAL = {"coarse_pld": 2e-4, "coarsest_pld": 2e-3}
+_MIXTURE_INTERVAL = 1e-3  # of epsilon: of a mixture each multiple takes a search
 _WIDEST_INTERVAL = 100.0  # dp_accounting takes its exponential
 _ROUGH_ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
 _MEANINGLESS_EPSILON = 1e6
@@ -101,7 +103,7 @@ def composed_epsilon(
     others = [_self_composed(m) for m in mechanisms if isinstance(m, OtherMechanism)]
     if others and relation is _REPLACE_ONE:
         return math.inf
-    if method == "rdp":
+    if method == "rdp" or (method != "rough" and has_search(mechanisms)):
         return _rdp_epsilon(gaussians, others, relation, delta)
     rough = _rough_epsilon(gaussians, others, relation, delta)
     if method == "rough":
@@ -113,6 +115,81 @@ def composed_epsilon(
     interval *= max(1, round(wide / interval))
     accountant = pld.PLDAccountant(relation, interval)
     return float(accountant.compose(_event(gaussians, others)).get_epsilon(delta))
+
+
+def has_search(mechanisms: tuple[Mechanism | OtherMechanism, ...]) -> bool:
+    """Whether there is a private search, which is accounted for by RDP whatever was asked for."""
+    others = [m for m in mechanisms if isinstance(m, OtherMechanism)]
+    return any("RepeatAndSelectDpEvent" in mechanism.event for mechanism in others)
+
+
+@functools.lru_cache(maxsize=1024)
+def group_epsilon(
+    mechanisms: tuple[Mechanism | OtherMechanism, ...],
+    relation: dp_accounting.NeighboringRelation,
+    delta: float,
+    size: int,
+) -> float:
+    """Epsilon for neighbours that differ by up to `size` examples, by PLD (Ganesh 2024).
+
+    A Poisson sample has `i` of them with probability `Binomial(size, rate)(i)`, and then its sum
+    moves by at most `i` clips: a mixture of Gaussians with the sensitivities `0, ..., size`.
+    Without sampling all of them move it.
+
+    Args:
+        mechanisms, relation, delta: as in `composed_epsilon`.
+        size: at least 1.
+
+    Raises:
+        ValueError: there are other mechanisms than Gaussians, or Poisson samples beside shuffled
+            passes: then no such bound is implemented.
+
+    Example:
+
+    >>> relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    >>> round(group_epsilon((Mechanism(1.0, 8.0, 1),), relation, 1e-5, size=2), 3)
+    0.926
+    """
+    if size == 1:
+        return composed_epsilon(mechanisms, relation, delta, "pld")
+    gaussians = tuple(m for m in mechanisms if isinstance(m, Mechanism))
+    sampled = any(mechanism.sampling_rate < 1 for mechanism in gaussians)
+    if len(gaussians) < len(mechanisms) or (sampled and relation is _REPLACE_ONE):
+        raise _validate.error(
+            "to be 1 for a history with other releases than Gaussians, or with both Poisson "
+            "samples and shuffled passes",
+            "No epsilon of several examples is implemented for it: leave it out.",
+            max_examples_per_user=size,
+        )
+    if not gaussians:
+        return 0.0
+    together = tuple(
+        Mechanism(min(1.0, size * m.sampling_rate), m.noise_multiplier / size, m.count)
+        for m in gaussians
+    )
+    found = _rough_epsilon(together, [], relation, delta)  # far too large where few are sampled
+    if found > _MEANINGLESS_EPSILON:
+        return math.inf
+    interval = math.inf
+    while max(_INTERVAL, _MIXTURE_INTERVAL * found) < interval / 2.0:
+        interval = max(_INTERVAL, _MIXTURE_INTERVAL * found)
+        accountant = pld.PLDAccountant(relation, interval)
+        for mechanism in gaussians:
+            accountant.compose(_of_group(mechanism, size), mechanism.count)
+        found = float(accountant.get_epsilon(delta))
+    return found
+
+
+def _of_group(mechanism: Mechanism, size: int) -> dp_accounting.DpEvent:
+    """One mechanism for neighbours by `size` examples that all push in the same direction."""
+    rate, noise = mechanism.sampling_rate, mechanism.noise_multiplier
+    if rate == 1.0:
+        return dp_accounting.GaussianDpEvent(noise / size)
+    probabilities = stats.binom.pmf(range(size + 1), size, rate)
+    probabilities[-1] = max(0.0, 1.0 - math.fsum(probabilities[:-1]))
+    return dp_event.MixtureOfGaussiansDpEvent(
+        noise, [float(i) for i in range(size + 1)], [float(p) for p in probabilities]
+    )
 
 
 def _rough_epsilon(

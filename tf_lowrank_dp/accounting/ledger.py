@@ -10,7 +10,12 @@ import dp_accounting
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import composition, serialization
-from tf_lowrank_dp.accounting.ledger_entry import Entry, mechanisms_of, neighboring_relation
+from tf_lowrank_dp.accounting.ledger_entry import (
+    Entry,
+    mechanisms_of,
+    neighboring_relation,
+    units,
+)
 
 
 class PrivacyLedger:
@@ -166,8 +171,8 @@ class PrivacyLedger:
                 run (the same id) are added to it.
 
         Returns:
-            Epsilon: 0 without any step, infinity if there are steps without noise or if it exceeds
-            a million. An unknown prior spend is not part of it.
+            Epsilon: 0 without any step, infinity if there are steps without noise, steps by example
+            and steps by user, or if it exceeds a million. An unknown prior spend is not part of it.
 
         Raises:
             ValueError: an argument is out of its range, or "rdp" for a history in which Poisson
@@ -184,6 +189,34 @@ class PrivacyLedger:
         accountant = _validate.one_of(composition.ACCOUNTANTS, accountant=accountant)
         return self.epsilon_by(accountant, delta, extra)
 
+    def epsilon_of_users(
+        self, delta: float, max_examples_per_user: int, extra: Iterable[Entry] = ()
+    ) -> float:
+        """Epsilon for users with up to so many examples, of steps that were private by example.
+
+        Args:
+            delta: as in `epsilon`.
+            max_examples_per_user: at least 1, which is `epsilon` itself.
+            extra: as in `epsilon`.
+
+        Raises:
+            ValueError: steps were private by user already, or there is no such bound, see
+                `composition.group_epsilon`.
+        """
+        delta = _validate.below_one(delta=delta)
+        size = _validate.integer_at_least(1, max_examples_per_user=max_examples_per_user)
+        entries = self._with(extra)
+        if "user" in units(entries):
+            raise _validate.error(
+                "to be left out for steps that were private by user",
+                "They protect users whatever they contributed.",
+                max_examples_per_user=size,
+            )
+        if any(entry.noise_multiplier == 0 for entry in entries):
+            return math.inf
+        relation = neighboring_relation(entries)
+        return composition.group_epsilon(mechanisms_of(entries), relation, delta, size)
+
     def epsilon_by(self, method: str, delta: float, extra: Iterable[Entry] = ()) -> float:
         """Epsilon by any method of `composed_epsilon`, for searches that need it often.
 
@@ -198,7 +231,7 @@ class PrivacyLedger:
         0.0
         """
         entries = self._with(extra)
-        if any(entry.noise_multiplier == 0 for entry in entries):
+        if any(entry.noise_multiplier == 0 for entry in entries) or len(units(entries)) > 1:
             return math.inf
         mechanisms = mechanisms_of(entries)
         relation = neighboring_relation(entries)

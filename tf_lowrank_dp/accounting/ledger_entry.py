@@ -14,7 +14,7 @@ import dp_accounting
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting.composition import Mechanism, OtherMechanism
 from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
-from tf_lowrank_dp.accounting.sampling import Sampling
+from tf_lowrank_dp.accounting.sampling import Sampling, Unit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +82,11 @@ class LedgerEntry:
         return self.sampling.num_examples
 
     @property
+    def unit(self) -> Unit:
+        """What the guarantee is for, "example" or "user"."""
+        return self.sampling.unit
+
+    @property
     def neighboring_relation(self) -> dp_accounting.NeighboringRelation:
         """That of the sampling."""
         return self.sampling.neighboring_relation
@@ -112,6 +117,18 @@ def neighboring_relation(entries: Iterable[Entry]) -> dp_accounting.NeighboringR
     if dp_accounting.NeighboringRelation.REPLACE_ONE in relations:
         return dp_accounting.NeighboringRelation.REPLACE_ONE
     return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+
+def units(entries: Iterable[Entry]) -> set[Unit]:
+    """What the guarantees of a history are for; no epsilon holds where they are several.
+
+    Neighbours by a user differ by any number of examples; and an example more or less changes what
+    its user contributes to a step, which is not adding or removing it.
+
+    Args:
+        entries: the history.
+    """
+    return {entry.unit for entry in entries if entry.is_released}
 
 
 def mechanisms_of(entries: Iterable[Entry]) -> tuple[Mechanism | OtherMechanism, ...]:

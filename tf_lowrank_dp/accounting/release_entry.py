@@ -7,13 +7,15 @@ import json
 import math
 import uuid
 from collections.abc import Iterator
+from typing import ClassVar
 
 import dp_accounting
-from dp_accounting import pld
+from dp_accounting import dp_event, pld
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting.composition import Mechanism, OtherMechanism
 from tf_lowrank_dp.accounting.event_text import event_to_dict
+from tf_lowrank_dp.accounting.sampling import Unit
 
 _ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
@@ -43,6 +45,7 @@ class ReleaseEntry:
     num_examples = None
     seeded = False
     neighboring_relation = _ADD_OR_REMOVE_ONE
+    unit: ClassVar[Unit] = "example"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", _validate.integer_at_least(0, steps=self.steps))
@@ -51,7 +54,10 @@ class ReleaseEntry:
             if not isinstance(value, str) or not value:
                 raise _validate.error("to be a non-empty string", "Pass a name.", **{name: value})
         is_event = isinstance(self.event, dp_accounting.DpEvent)
-        if not is_event or not pld.PLDAccountant(_ADD_OR_REMOVE_ONE).supports(self.event):
+        if not is_event or not (
+            pld.PLDAccountant(_ADD_OR_REMOVE_ONE).supports(self.event)
+            or isinstance(self.event, dp_event.RepeatAndSelectDpEvent)
+        ):
             raise _validate.error(
                 "to be an event of dp_accounting that its PLDAccountant supports",
                 "Pass one that is a bound of it, such as a GaussianDpEvent.",

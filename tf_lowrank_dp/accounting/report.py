@@ -11,15 +11,16 @@ from typing import Any
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
-from tf_lowrank_dp.accounting.ledger_entry import Entry, neighboring_relation
+from tf_lowrank_dp.accounting.ledger_entry import Entry
 from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
 from tf_lowrank_dp.accounting.statement import (
     ACCOUNTANTS,
-    RELATIONS,
     assumptions_of,
     headline,
+    neighbours_of,
     number_up,
     reasons_of,
+    unit_of,
     warnings_of,
 )
 
@@ -152,15 +153,14 @@ def report_of(
     accountant = _validate.one_of(tuple(ACCOUNTANTS), accountant=accountant)
     epsilon, reasons = ledger.epsilon(delta, accountant=accountant), reasons_of(ledger)
     warnings = warnings_of(ledger, (), delta, num_examples, epsilon, reasons)
-    relation = neighboring_relation(ledger.entries)
     return PrivacyReport(
         guarantee=headline(ledger, epsilon, delta, reasons),
         epsilon=epsilon,
         delta=delta,
         holds=not reasons and math.isfinite(epsilon),
         setting="central: whoever trains holds the data and runs the mechanism as stated",
-        unit="one example",
-        neighbours=f"{RELATIONS[relation]} ({relation.name})",
+        unit=f"one {unit_of(ledger.entries)}",
+        neighbours=neighbours_of(ledger.entries),
         output="all weights, those after each step included, and what is computed from them alone",
         releases=tuple(_release(entry) for entry in ledger.entries),
         accountant=ACCOUNTANTS[accountant],

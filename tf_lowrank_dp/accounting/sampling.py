@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, cast
+from typing import Literal, TypeAlias, cast
 
 import dp_accounting
 
 from tf_lowrank_dp import _validate
 
 KINDS = ("poisson", "shuffle")
+
+Unit: TypeAlias = Literal["example", "user"]
+"""What neighbouring data sets differ by one of."""
 
 
 def steps_per_epoch(num_examples: int, batch_size: int) -> int:
@@ -60,6 +63,8 @@ class Sampling:
         batch_size: expected number of examples of a batch.
         sampling_rate: Poisson: probability in (0, 1] that a batch includes an example. Else None.
         steps_per_pass: shuffle: number of batches of a pass over the data. Else None.
+        unit: what is drawn and clipped as one, "example" or "user": then `num_examples` and
+            `batch_size` are numbers of users, each with all of its rows.
 
     Example:
 
@@ -75,9 +80,11 @@ class Sampling:
     batch_size: int
     sampling_rate: float | None = None
     steps_per_pass: int | None = None
+    unit: Unit = "example"
 
     def __post_init__(self) -> None:
         _validate.one_of(KINDS, kind=self.kind)
+        _validate.one_of(("example", "user"), unit=self.unit)
         self._set("batch_size", _validate.integer_at_least(1, batch_size=self.batch_size))
         if self.num_examples is not None:
             self._set("num_examples", _validate.integer_at_least(1, num_examples=self.num_examples))
@@ -93,6 +100,7 @@ class Sampling:
         num_examples: int | None = None,
         batch_size: int | None = None,
         sampling_rate: float | None = None,
+        unit: Unit = "example",
     ) -> Sampling:
         """Poisson sampling: a coin for each example and each batch.
 
@@ -101,6 +109,7 @@ class Sampling:
             batch_size: expected number of examples of a batch, required.
             sampling_rate: probability in (0, 1] that a batch includes an example; by default
                 batch_size / num_examples.
+            unit: "example", or "user" where users are drawn.
 
         Raises:
             ValueError: a value is missing or out of its range, or the three contradict each other.
@@ -112,7 +121,7 @@ class Sampling:
         """
         # Without a batch size: `__post_init__` refuses.
         size = cast(int, batch_size)
-        return cls("poisson", num_examples, size, sampling_rate=sampling_rate)
+        return cls("poisson", num_examples, size, sampling_rate=sampling_rate, unit=unit)
 
     @classmethod
     def shuffle(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import textwrap
 from collections.abc import Iterable
@@ -9,8 +10,15 @@ from collections.abc import Iterable
 import dp_accounting
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp.accounting import composition
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
-from tf_lowrank_dp.accounting.ledger_entry import Entry, LedgerEntry, neighboring_relation
+from tf_lowrank_dp.accounting.ledger_entry import (
+    Entry,
+    LedgerEntry,
+    mechanisms_of,
+    neighboring_relation,
+    units,
+)
 from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
 from tf_lowrank_dp.accounting.sampling import Sampling
 
@@ -18,9 +26,10 @@ _WIDTH = 100
 _MAX_ENTRIES = 8
 
 RELATIONS = {
-    dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE: "adding or removing one example",
-    dp_accounting.NeighboringRelation.REPLACE_ONE: "replacing one example",
+    dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE: "adding or removing one",
+    dp_accounting.NeighboringRelation.REPLACE_ONE: "replacing one",
 }
+_UNITS = {"example": "example", "user": "user with all examples of theirs"}
 ACCOUNTANTS = {
     "pld": "privacy loss distributions (PLD), rounded up",
     "rdp": "Renyi differential privacy (RDP)",
@@ -29,9 +38,13 @@ _INITIAL_WEIGHTS = (
     "Initial weights are taken as public: values that no step above has made, such as copied "
     "arrays or a file without its ledger, do not depend on the data."
 )
+_PROTECTS = {
+    "example": "It protects single examples, not users who contributed several of them.",
+    "user": "It protects users as the data tell them apart, with all examples of each.",
+}
 _ASSUMPTIONS = (
-    "Batches were drawn as stated, and the number of examples is public.",
-    "It protects single examples, not users who contributed several of them.",
+    "Batches were drawn as stated, and the number of {unit}s is public.",
+    "{protects}",
     "Not covered: metrics and losses printed during training, and the choice of hyperparameters.",
     "Out of scope: the random generator is not cryptographic, and attacks on floating-point noise.",
 )
@@ -46,6 +59,7 @@ def statement(
     planned: Iterable[LedgerEntry] | LedgerEntry | None = None,
     not_private_reasons: Iterable[str] = (),
     notes: Iterable[str] = (),
+    max_examples_per_user: int | None = None,
 ) -> str:
     """The privacy guarantee of a ledger as text of at most about 30 lines.
 
@@ -59,9 +73,12 @@ def statement(
         planned: runs that are not part of the ledger yet; adds a line with epsilon after them.
         notes: sentences on what else the model holds, which epsilon does not include.
         not_private_reasons: sentences that say why the guarantee does not hold, if it does not.
+        max_examples_per_user: states what holds for users with up to so many examples, by PLD
+            (Ganesh 2024); None for single examples.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of its range, or `max_examples_per_user` is given for a
+            history that has no such bound.
 
     Example:
 
@@ -73,36 +90,71 @@ def statement(
     planned = _as_tuple(planned)
     if num_examples is not None:
         num_examples = _validate.integer_at_least(1, num_examples=num_examples)
-    reasons = (*not_private_reasons, *reasons_of(ledger))
-    spent = ledger.epsilon(delta, accountant=accountant)
+    reasons = (*not_private_reasons, *reasons_of(ledger, planned))
+    size = max_examples_per_user
+    if size is None:
+        epsilon = functools.partial(ledger.epsilon, delta, accountant=accountant)
+    else:
+        accountant = "pld"
+        epsilon = functools.partial(ledger.epsilon_of_users, delta, size)
+    spent = epsilon()
+    if composition.has_search(mechanisms_of([*ledger.entries, *planned])):
+        accountant = "rdp"
     lines = [headline(ledger, spent, delta, reasons)]
     if planned:
-        after = ledger.epsilon(delta, accountant=accountant, extra=planned)
+        after = epsilon(extra=planned)
         lines.append(f"After the planned steps: epsilon = {number_up(after)}.")
     lines += warnings_of(ledger, planned, delta, num_examples, spent, reasons)
     lines += [f"Warning: {note}" for note in notes]
     lines += _entry_lines("Released", ledger.entries)
     lines += _entry_lines("Planned", planned)
-    relation = neighboring_relation([*ledger.entries, *planned])
     lines += [
-        f"Neighbouring data sets differ by {RELATIONS[relation]} ({relation.name}).",
+        f"Neighbouring data sets differ by {neighbours_of([*ledger.entries, *planned], size)}.",
         f"Accountant: {ACCOUNTANTS[accountant]}.",
         "The guarantee holds for the trained weights under these assumptions:",
-        *(f"  - {assumption}" for assumption in assumptions_of(ledger)),
+        *(f"  - {assumption}" for assumption in assumptions_of(ledger, planned, size)),
     ]
     return "\n".join(_wrapped(line) for line in lines)
 
 
-def reasons_of(ledger: PrivacyLedger) -> tuple[str, ...]:
+def neighbours_of(entries: Iterable[Entry], size: int | None = None) -> str:
+    """By what neighbouring data sets differ.
+
+    Args:
+        entries: the history.
+        size: number of examples of a user, for a guarantee of users; None for that of the steps.
+    """
+    entries = tuple(entries)
+    relation = neighboring_relation(entries)
+    whom = _UNITS[unit_of(entries)] if size is None else f"user with at most {size} examples"
+    return f"{RELATIONS[relation]} {whom} ({relation.name})"
+
+
+def reasons_of(ledger: PrivacyLedger, planned: Iterable[Entry] = ()) -> tuple[str, ...]:
     """Why no guarantee holds, as far as the ledger tells."""
+    reasons: tuple[str, ...] = ()
     if any(entry.seeded and entry.is_released for entry in ledger.entries):
-        return ("sampling or noise follow a given seed",)
-    return ()
+        reasons += ("sampling or noise follow a given seed",)
+    if len(units([*ledger.entries, *planned])) > 1:
+        reasons += ("some steps are by user and others by example: no epsilon holds for either",)
+    return reasons
 
 
-def assumptions_of(ledger: PrivacyLedger) -> tuple[str, ...]:
-    """Under which assumptions the guarantee holds."""
-    return _ASSUMPTIONS if ledger.prior_spend_unknown else (_INITIAL_WEIGHTS, *_ASSUMPTIONS)
+def assumptions_of(
+    ledger: PrivacyLedger, planned: Iterable[Entry] = (), size: int | None = None
+) -> tuple[str, ...]:
+    """Under which assumptions the guarantee holds; `size` as in `neighbours_of`."""
+    unit = unit_of([*ledger.entries, *planned])
+    protects = _PROTECTS[unit]
+    if size is not None:
+        protects = f"It protects users who contributed at most {size} examples each."
+    lines = tuple(line.format(unit=unit, protects=protects) for line in _ASSUMPTIONS)
+    return lines if ledger.prior_spend_unknown else (_INITIAL_WEIGHTS, *lines)
+
+
+def unit_of(entries: Iterable[Entry]) -> str:
+    """What the guarantee of a history is for, "example" or "user"."""
+    return max(units(entries), default="example")
 
 
 def headline(ledger: PrivacyLedger, epsilon: float, delta: float, reasons: tuple[str, ...]) -> str:
@@ -179,7 +231,8 @@ def _entry_line(entry: Entry) -> str:
 def _sampling_text(sampling: Sampling) -> str:
     """How the batches were drawn."""
     size = f"expected batch size {sampling.batch_size}"
-    examples = "" if sampling.num_examples is None else f" of {sampling.num_examples} examples"
+    count, unit = sampling.num_examples, sampling.unit
+    examples = "" if count is None else f" of {count} {unit}s"
     if sampling.kind == "poisson":
         return f"Poisson sampling at rate {sampling.sampling_rate:g}, {size}{examples}"
     return (

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.optimizers.clips import unit_of
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.noise_energy import NoiseEnergy
 from tf_lowrank_dp.release.space import Normal
@@ -20,7 +21,8 @@ def unit_noise_energy(
 
     In units of `(noise_multiplier * l2_norm_clip)^2`: noise of deviation 1 on what is released, but
     for blocks with clips or shares of their own.  The noise on block `j` has the variance
-    `C_j^2 / (w_j l2_norm_clip^2)`.
+    `C_j^2 / (w_j l2_norm_clip^2)`.  A clip norm that is no number counts as 1: of automatic
+    clipping it is, and what follows a quantile is in the energies.
 
     Args:
         optimizer: of this library or derived from it; left as it was.
@@ -34,7 +36,7 @@ def unit_noise_energy(
     if math.isinf(blocks.l2_norm_clip) or len(set(pairs)) == 1:
         densities = [1.0] * len(pairs)
     else:
-        total = optimizer.l2_norm_clip**2
+        total = unit_of(optimizer.l2_norm_clip) ** 2
         densities = [clip**2 / total / share for clip, share in pairs]
     variances = [
         [np.full(shape, density) for shape in shapes]

@@ -13,6 +13,7 @@ from tf_lowrank_dp.diagnostics.table import text_table
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.optimizers.clips import unit_of
 from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model
 
@@ -153,7 +154,7 @@ def _noise_variance(optimizer: DPOptimizer) -> float | None:
         multiplier = optimizer.calibrated_noise_multiplier
     if multiplier is None:
         return None
-    return (multiplier * optimizer.l2_norm_clip) ** 2 if multiplier else 0.0
+    return (multiplier * unit_of(optimizer.l2_norm_clip)) ** 2 if multiplier else 0.0
 
 
 def _table(summaries: Mapping[str, ReleaseSummary]) -> str:

@@ -10,8 +10,12 @@ from tf_lowrank_dp.per_example.gradient import ROUNDOFF
 from tf_lowrank_dp.release.space import Block
 
 
-def clip_factors(block: Block, presence: tf.Tensor, l2_norm_clip: float) -> tf.Tensor:
+def clip_factors(
+    block: Block, presence: tf.Tensor, l2_norm_clip: float, stability: float | None = None
+) -> tf.Tensor:
     """Factors `s_b = min(1, l2_norm_clip / |u_b|)`, 0 for absent and for non-finite examples.
+
+    With a `stability`, of automatic clipping, they are `l2_norm_clip / (|u_b| + stability)`.
 
     Formal guarantees, for any record:
 
@@ -26,6 +30,7 @@ def clip_factors(block: Block, presence: tf.Tensor, l2_norm_clip: float) -> tf.T
         presence: float32 `(b,)`, 1 for a sampled example and 0 for padding.
         l2_norm_clip: largest norm an example may contribute; `inf` does not clip (and then, as
             there is no privacy to keep, does not look for non-finite examples either).
+        stability: added to norms by which all examples are divided; None clips.
 
     Returns:
         float32 `(b,)`.
@@ -35,8 +40,11 @@ def clip_factors(block: Block, presence: tf.Tensor, l2_norm_clip: float) -> tf.T
     bound = tf.add_n([gradient.squared_norm_bounds() for gradient in block])
     bound = tf.sqrt(bound * (1.0 + 2.0 * ROUNDOFF * (len(block) + 8)))
     usable = tf.math.is_finite(bound) & (presence > 0.0)
-    factors = tf.minimum(1.0, tf.math.divide_no_nan(l2_norm_clip, bound))
-    factors = tf.where(bound > 0.0, factors, 1.0)
+    if stability is None:
+        factors = tf.minimum(1.0, tf.math.divide_no_nan(l2_norm_clip, bound))
+        factors = tf.where(bound > 0.0, factors, 1.0)
+    else:
+        factors = l2_norm_clip / (bound + stability)
     return tf.where(usable, factors, 0.0)
 
 

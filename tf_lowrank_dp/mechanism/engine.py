@@ -14,6 +14,7 @@ from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
+from tf_lowrank_dp.per_example.units import MeanOfRows, Units
 from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
@@ -31,10 +32,10 @@ class PrivateGradients:
         noise: the generator of the noise.
         expected_batch_size: public constant by which the noisy sum is divided, whatever was drawn.
         gradient_method: a key of `METHODS`.
-        microbatch_size: largest number of examples differentiated at once, in as few and as equal
-            parts as that takes; None for all.
-        part_rows: number of rows of each part where XLA compiles, which takes one program for each
-            size; None for as many as a batch has.
+        microbatch_size: largest number of examples (or units) differentiated at once, in as few and
+            as equal parts as that takes; None for all.
+        part_rows: number of examples (or units) of each part where XLA compiles, which takes one
+            program for each size; None for as many as a batch has.
         steps: `tf.Variable` int64 that counts the releases.
         fill: gives absent rows, from the batch and its presence, what the model accepts.
         masks: gives the model's random layers their numbers, see `tracing/random_ops.py`.
@@ -70,8 +71,9 @@ class PrivateGradients:
         Args:
             forward: takes (part of) `batch`, calls the model and returns one loss per example,
                 `(b,)`, and anything else as nested tensors `(b, ...)`.
-            batch: nested tensors whose first axis is the example.
-            presence: float32 `(b,)`, 1 for a sampled example, 0 for padding.
+            batch: nested tensors whose first axis is the example; or `Units`, of which the model
+                sees the rows, and each is clipped as one.
+            presence: float32 `(b,)`, 1 for a sampled example or unit, 0 for padding.
             on_outputs: called with each part of the batch, its presence, losses and other outputs
                 (metrics are updated here), outside of what XLA compiles.
             watched: takes (part of) `batch` and gives a context in which its forward and backward
@@ -88,11 +90,14 @@ class PrivateGradients:
         def part(
             batch: Nested, presence: tf.Tensor
         ) -> tuple[list[list[tf.Tensor]], tf.Tensor, Nested]:
-            batch = self.fill(batch, presence)
+            rows = self.fill(*_rows(batch, presence))
             with random_numbers_from(self.masks):
-                with watched(batch):
-                    backward = METHODS[self.gradient_method](self.model, forward, batch)
-                blocks = self.space.project(backward.gradients, subspace)
+                with watched(rows):
+                    backward = METHODS[self.gradient_method](self.model, forward, rows)
+                gradients = backward.gradients
+                if isinstance(batch, Units):
+                    gradients = [MeanOfRows(g, batch.weights) for g in gradients]
+                blocks = self.space.project(gradients, subspace)
                 sums = self.mechanism.clipped_sums(blocks, presence)
             return sums, backward.losses, backward.outputs
 
@@ -100,7 +105,7 @@ class PrivateGradients:
 
         def observed_part(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
             sums, losses, outputs = compiled(batch, presence)
-            on_outputs(batch, presence, losses, outputs)
+            on_outputs(*_rows(batch, presence), losses, outputs)
             return sums
 
         def clipped_sums(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
@@ -162,6 +167,11 @@ def equal_parts(rows: int | tf.Tensor, most: int) -> tuple[int | tf.Tensor, int 
     """
     count = -(-rows // most)
     return count, -(-rows // count)
+
+
+def _rows(batch: Nested, presence: tf.Tensor) -> tuple[Nested, tf.Tensor]:
+    """What the model sees, and which rows of it are examples."""
+    return (batch.flat, batch.of_rows(presence)) if isinstance(batch, Units) else (batch, presence)
 
 
 def _of_any_size(tensor: tf.Tensor) -> tf.TensorSpec:

@@ -42,6 +42,8 @@ class GaussianMechanism:
         num_blocks: `J`.
         block_clips: `C_j` for each block; left out, they are equal.
         shares: `w_j` for each block; left out, they are equal.
+        stabilities: for each block None, or that of automatic clipping, which divides each example
+            by a norm that is larger by this; left out, None.
     """
 
     l2_norm_clip: float
@@ -49,6 +51,7 @@ class GaussianMechanism:
     num_blocks: int = 1
     block_clips: tuple[float, ...] = ()
     shares: tuple[float, ...] = ()
+    stabilities: tuple[float | None, ...] = ()
 
     def __post_init__(self) -> None:
         equal = self.l2_norm_clip / math.sqrt(self.num_blocks)
@@ -71,6 +74,8 @@ class GaussianMechanism:
                 "Correct them."
             )
         object.__setattr__(self, "shares", shares)
+        stabilities = tuple(self.stabilities) or (None,) * self.num_blocks
+        object.__setattr__(self, "stabilities", stabilities)
 
     @property
     def event(self) -> dp_accounting.GaussianDpEvent:
@@ -93,8 +98,9 @@ class GaussianMechanism:
             presence: float32 `(b,)`, 0 for padding.
         """
         sums = []
-        for block, clip in zip(blocks, self.block_clips, strict=True):
-            factors = clip_factors(block, presence, clip)
+        settings = zip(self.block_clips, self.stabilities, strict=True)
+        for block, (clip, stability) in zip(blocks, settings, strict=True):
+            factors = clip_factors(block, presence, clip, stability)
             sums.append([gradient.weighted_sum(factors) for gradient in block])
         return sums
 

@@ -1,6 +1,7 @@
 """Stage 5: the optimizers that users compile with."""
 
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.optimizers.clips import AutomaticClip, QuantileClip
 from tf_lowrank_dp.optimizers.dpsgd import DPSGDOptimizer
 from tf_lowrank_dp.optimizers.gep import GEPOptimizer
 from tf_lowrank_dp.optimizers.lsg import LSGOptimizer
@@ -9,11 +10,13 @@ from tf_lowrank_dp.optimizers.rgp import RGPOptimizer
 from tf_lowrank_dp.optimizers.sparse_dpsgd import SparseDPSGDOptimizer
 
 __all__ = [
+    "AutomaticClip",
     "DPOptimizer",
     "DPPowerSGDOptimizer",
     "DPSGDOptimizer",
     "GEPOptimizer",
     "LSGOptimizer",
+    "QuantileClip",
     "RGPOptimizer",
     "SparseDPSGDOptimizer",
 ]

@@ -21,13 +21,13 @@ from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.optimizers.checks import (
     ALREADY_PRIVATE,
     NOT_PRIVATE,
-    check_finite,
     check_inner,
     check_scales,
     refuse_foreign_arguments,
 )
+from tf_lowrank_dp.optimizers.clips import ClipNorm, checked_clip_norm
 from tf_lowrank_dp.optimizers.ledger_in_file import LEDGER_KEYS, load_ledger, save_ledger
-from tf_lowrank_dp.optimizers.releases import ReleaseBlocks, composed_space
+from tf_lowrank_dp.optimizers.releases import ReleaseBlocks, composed_space, mechanism_name
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.public_data import PublicData
 from tf_lowrank_dp.release.scaled import scaled_anchors, scales_of
@@ -52,8 +52,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
         optimizer: the inner optimizer: a Keras optimizer, its name or its config.  What it does to
             the private gradient costs nothing.
         algorithm: what is released.
-        l2_norm_clip: largest L2 norm of one example's contribution; `inf` (no clipping) only
-            with `noise_multiplier=0`.
+        l2_norm_clip: largest L2 norm of one example's contribution, `AutomaticClip()` or
+            `QuantileClip()`; `inf` (no clipping) only with `noise_multiplier=0`.
         epsilon: target epsilon, with `delta`; noise is calibrated to it when training starts.
         delta: target delta, below 1 / number of examples; optional with `noise_multiplier`.
         noise_multiplier: standard deviation of the noise over `l2_norm_clip`, the effective value
@@ -95,7 +95,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         optimizer: keras.optimizers.Optimizer | str | dict,
         algorithm: Algorithm,
         *,
-        l2_norm_clip: float,
+        l2_norm_clip: ClipNorm,
         epsilon: float | None = None,
         delta: float | None = None,
         noise_multiplier: float | None = None,
@@ -111,10 +111,13 @@ class DPOptimizer(keras.optimizers.Optimizer):
         _validate.epsilon_delta_or_noise_multiplier(
             epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier
         )
-        _validate.clip_norm(l2_norm_clip=l2_norm_clip)
-        check_finite(noise_multiplier, l2_norm_clip=l2_norm_clip)
+        l2_norm_clip = checked_clip_norm(l2_norm_clip, noise_multiplier)
         check_scales(gradient_scale or {})
-        _validate.one_of(("flat", "per_layer"), clipping=clipping)
+        _validate.one_of(
+            ("flat", "per_layer"),
+            clipping=clipping,
+            remedy="Automatic clipping is l2_norm_clip=tfdp.AutomaticClip(), with either.",
+        )
         _validate.one_of(tuple(METHODS), gradient_method=gradient_method)
         _validate.one_of(("pld", "rdp"), accountant=accountant)
         if planned_steps is not None:
@@ -127,7 +130,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         self.inner_optimizer = inner
         self.algorithm = algorithm
         self.algorithm_state = AlgorithmState()
-        self.l2_norm_clip = float(l2_norm_clip)
+        self.l2_norm_clip = l2_norm_clip
         self.epsilon = epsilon
         self.delta = delta
         self.noise_multiplier = noise_multiplier
@@ -168,7 +171,14 @@ class DPOptimizer(keras.optimizers.Optimizer):
 
     def release_space(self, context: ReleaseContext) -> ReleaseSpace:
         """What a training run that starts now releases."""
-        return composed_space(self.algorithm, context, self.gradient_scale, self.centering)
+        return composed_space(
+            self.algorithm, context, self.l2_norm_clip, self.gradient_scale, self.centering
+        )
+
+    @property
+    def mechanism_name(self) -> str:
+        """What ledgers and statements call the releases."""
+        return mechanism_name(self.algorithm, self.l2_norm_clip, self.centering)
 
     def release_blocks(self, num_blocks: int) -> ReleaseBlocks:
         """How its blocks are clipped, and how they share the noise."""
@@ -277,7 +287,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
 
     def get_config(self) -> dict:
         inner = keras.optimizers.serialize(self.inner_optimizer)
-        return {"optimizer": inner, **self.privacy_settings}
+        clip = keras.saving.serialize_keras_object(self.l2_norm_clip)
+        return {"optimizer": inner, **self.privacy_settings, "l2_norm_clip": clip}
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:

@@ -8,6 +8,7 @@ import keras
 
 from tf_lowrank_dp.algorithms.dpsgd import DPSGD
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.optimizers.clips import ClipNorm
 
 
 @keras.saving.register_keras_serializable("tf_lowrank_dp")
@@ -25,7 +26,8 @@ class DPSGDOptimizer(DPOptimizer):
 
     Args:
         optimizer: the inner optimizer: a Keras optimizer, its name or its config.
-        l2_norm_clip: largest L2 norm of one example's contribution.
+        l2_norm_clip: largest L2 norm of one example's contribution, `AutomaticClip()` or
+            `QuantileClip()`.
         epsilon: target epsilon; with `delta`, instead of `noise_multiplier`.
         delta: target delta, below 1 / number of examples.
         noise_multiplier: standard deviation of the noise over `l2_norm_clip`.
@@ -52,7 +54,7 @@ class DPSGDOptimizer(DPOptimizer):
         self,
         optimizer: keras.optimizers.Optimizer | str | dict = "sgd",
         *,
-        l2_norm_clip: float,
+        l2_norm_clip: ClipNorm,
         epsilon: float | None = None,
         delta: float | None = None,
         noise_multiplier: float | None = None,

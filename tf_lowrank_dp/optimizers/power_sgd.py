@@ -8,6 +8,7 @@ import keras
 
 from tf_lowrank_dp.algorithms.power_sgd import DPPowerSGD
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.optimizers.clips import ClipNorm
 
 
 @keras.saving.register_keras_serializable("tf_lowrank_dp")
@@ -30,7 +31,8 @@ class DPPowerSGDOptimizer(DPOptimizer):
         include: parts of variable paths: matrices to project whatever the defaults say,
             embeddings and output layers as well.
         exclude: parts of variable paths: matrices to release in full.
-        l2_norm_clip: largest L2 norm of one example's contribution.
+        l2_norm_clip: largest L2 norm of one example's contribution, `AutomaticClip()` or
+            `QuantileClip()`.
         epsilon: target epsilon; with `delta`, instead of `noise_multiplier`.
         delta: target delta, below 1 / number of examples.
         noise_multiplier: standard deviation of the noise over `l2_norm_clip`.
@@ -60,7 +62,7 @@ class DPPowerSGDOptimizer(DPOptimizer):
         power_iterations: int = 1,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
-        l2_norm_clip: float,
+        l2_norm_clip: ClipNorm,
         epsilon: float | None = None,
         delta: float | None = None,
         noise_multiplier: float | None = None,

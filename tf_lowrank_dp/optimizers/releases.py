@@ -10,7 +10,9 @@ import numpy as np
 
 from tf_lowrank_dp.algorithms.algorithm import Algorithm
 from tf_lowrank_dp.algorithms.context import ReleaseContext
+from tf_lowrank_dp.optimizers.clips import AutomaticClip, ClipNorm, QuantileClip, unit_of
 from tf_lowrank_dp.release.centred import MEANS_CLIP, MEANS_SHARE, CentredSpace
+from tf_lowrank_dp.release.quantile import COUNTS_CLIP, COUNTS_SHARE, QuantileSpace
 from tf_lowrank_dp.release.scaled import ScaledSpace, scales_of
 from tf_lowrank_dp.release.space import ReleaseSpace
 
@@ -18,17 +20,35 @@ CENTRES = "centre_"
 """Name of the centres in the state, before the position of the kernel."""
 
 
+CLIP_NORMS = "clip_norms"
+"""Name of the clip norms that follow a quantile, in the state."""
+
+
 def composed_space(
     algorithm: Algorithm,
     context: ReleaseContext,
+    l2_norm_clip: ClipNorm,
     gradient_scale: Mapping[str, float],
     centering: bool,
 ) -> ReleaseSpace:
-    """The space of the algorithm for gradients that are centred first and scaled then."""
+    """The algorithm's space for gradients that are centred first, scaled then, clipped at last."""
     space = algorithm.release_space(context)
+    if isinstance(l2_norm_clip, QuantileClip):
+        space = quantile_space(space, algorithm, context, l2_norm_clip)
     if gradient_scale:
         space = ScaledSpace(space, scales_of(context.parameters, gradient_scale))
     return centred_space(space, context) if centering else space
+
+
+def quantile_space(
+    space: ReleaseSpace, algorithm: Algorithm, context: ReleaseContext, clip: QuantileClip
+) -> QuantileSpace:
+    """The space in units of clip norms, which are kept in the context's state."""
+    num_blocks, state = len(space.shapes), context.state
+    if CLIP_NORMS not in state or state[CLIP_NORMS].shape != (num_blocks,):
+        state.keep(CLIP_NORMS, np.full(num_blocks, clip.initial, np.float32))
+    clips = algorithm.block_clips(unit_of(clip), num_blocks)
+    return QuantileSpace(space, state[CLIP_NORMS], clips, clip.quantile, clip.rate)
 
 
 def centred_space(space: ReleaseSpace, context: ReleaseContext) -> CentredSpace:
@@ -48,6 +68,12 @@ def centred_space(space: ReleaseSpace, context: ReleaseContext) -> CentredSpace:
     return CentredSpace(space, context.parameters, centres, context.step)
 
 
+def mechanism_name(algorithm: Algorithm, l2_norm_clip: ClipNorm, centering: bool) -> str:
+    """What ledgers and statements call the releases."""
+    rules = {AutomaticClip: ", automatic clip", QuantileClip: ", quantile clip"}
+    return "centred " * centering + algorithm.name + rules.get(type(l2_norm_clip), "")
+
+
 @dataclasses.dataclass(frozen=True)
 class ReleaseBlocks:
     """Clips and shares of the blocks of a release space.
@@ -56,17 +82,19 @@ class ReleaseBlocks:
         l2_norm_clip: largest norm of all that is released of an example.
         clips: `C_j`, whose squares add up to that of `l2_norm_clip`.
         shares: `w_j = (z / z_j)^2`, which add up to 1.
+        stabilities: of blocks that are clipped automatically, None of others.
     """
 
     l2_norm_clip: float
     clips: tuple[float, ...]
     shares: tuple[float, ...]
+    stabilities: tuple[float | None, ...]
 
     @classmethod
     def of(
-        cls, algorithm: Algorithm, l2_norm_clip: float, num_blocks: int, centering: bool
+        cls, algorithm: Algorithm, l2_norm_clip: ClipNorm, num_blocks: int, centering: bool
     ) -> ReleaseBlocks:
-        """Those of the algorithm, with equal shares of what the means' block, the last, leaves.
+        """Those of the algorithm, with equal shares of what counts and means, the last, leave.
 
         Args:
             algorithm: whose clips sum up to `l2_norm_clip`.
@@ -74,10 +102,15 @@ class ReleaseBlocks:
             num_blocks: of the composed space.
             centering: whether there is a block of means.
         """
-        of_gradients = num_blocks - centering
-        clips = algorithm.block_clips(l2_norm_clip, of_gradients)
-        if not centering:
-            return cls(l2_norm_clip, clips, (1.0 / num_blocks,) * num_blocks)
-        shares = ((1.0 - MEANS_SHARE) / of_gradients,) * of_gradients
-        joint = math.hypot(l2_norm_clip, MEANS_CLIP)
-        return cls(joint, (*clips, MEANS_CLIP), (*shares, MEANS_SHARE))
+        last = [(COUNTS_CLIP, COUNTS_SHARE)] * isinstance(l2_norm_clip, QuantileClip)
+        last += [(MEANS_CLIP, MEANS_SHARE)] * centering
+        of_gradients = num_blocks - len(last)
+        unit = unit_of(l2_norm_clip)
+        stability = l2_norm_clip.stability if isinstance(l2_norm_clip, AutomaticClip) else None
+        share = (1.0 - math.fsum(share for _, share in last)) / of_gradients
+        return cls(
+            math.hypot(unit, *(clip for clip, _ in last)),
+            (*algorithm.block_clips(unit, of_gradients), *(clip for clip, _ in last)),
+            (share,) * of_gradients + tuple(share for _, share in last),
+            (stability,) * of_gradients + (None,) * len(last),
+        )

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.algorithms.rgp import INITIAL, RGP
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.optimizers.clips import ClipNorm
 
 
 @keras.saving.register_keras_serializable("tf_lowrank_dp")
@@ -40,7 +41,8 @@ class RGPOptimizer(DPOptimizer):
         include: parts of variable paths: matrices to reparametrise whatever the defaults say,
             embeddings and output layers as well.
         exclude: parts of variable paths: matrices to release in full.
-        l2_norm_clip: largest L2 norm of one example's contribution.
+        l2_norm_clip: largest L2 norm of one example's contribution, `AutomaticClip()` or
+            `QuantileClip()`.
         epsilon: target epsilon; with `delta`, instead of `noise_multiplier`.
         delta: target delta, below 1 / number of examples.
         noise_multiplier: standard deviation of the noise over `l2_norm_clip`.
@@ -75,7 +77,7 @@ class RGPOptimizer(DPOptimizer):
         carriers: str = "both",
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
-        l2_norm_clip: float,
+        l2_norm_clip: ClipNorm,
         epsilon: float | None = None,
         delta: float | None = None,
         noise_multiplier: float | None = None,

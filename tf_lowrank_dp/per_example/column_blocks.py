@@ -56,6 +56,9 @@ class ColumnBlocks(CentrableGradient):
     def materialize(self) -> tf.Tensor:
         return tf.concat([block.materialize() for block in self._blocks], axis=-1)
 
+    def joined_rows(self, weights: tf.Tensor) -> ColumnBlocks:
+        return ColumnBlocks([block.joined_rows(weights) for block in self._blocks], self._widths)
+
     def right(self, r: tf.Tensor, view: MatrixView) -> OuterProduct:
         parts = tf.split(r, self._widths, axis=-1)
         images = [b.right(part, view) for b, part in zip(self._blocks, parts, strict=True)]

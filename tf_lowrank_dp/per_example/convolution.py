@@ -120,6 +120,9 @@ class KernelGradient(CentrableGradient):
     def materialize(self) -> tf.Tensor:
         return self._formed.materialize()
 
+    def joined_rows(self, weights: tf.Tensor) -> PerExampleGradient | None:
+        return self._formed.joined_rows(weights)
+
     def masked(self, mask: tf.Tensor) -> PerExampleGradient:
         return self._formed.masked(mask)
 

@@ -81,6 +81,16 @@ class PerExampleGradient(PerExampleTensor):
         """
         return None
 
+    def joined_rows(self, weights: tf.Tensor) -> PerExampleGradient | None:
+        """`sum_r weights_ur g_(u k + r)`: of units of `k` examples each, which are rows then.
+
+        None where the gradients of the rows have to be formed.
+
+        Args:
+            weights: float32 `(u, k)`.
+        """
+        return None
+
     @abc.abstractmethod
     def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
         """`R G_b^T`, of shape `(k, i)`: the transposed gradient of RGP's left carrier.
@@ -112,3 +122,18 @@ def zero_absent(tensor: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """`weights_b * tensor_b`, exactly 0 where the weight is 0 even if the tensor is not finite."""
     shape = tf.concat([tf.shape(weights), tf.ones([tensor.shape.rank - 1], tf.int32)], 0)
     return tf.math.multiply_no_nan(tensor, tf.reshape(weights, shape))
+
+
+def side_by_side(tensor: tf.Tensor, k: int) -> tf.Tensor:
+    """`(u k, t, ...)` as `(u, k t, ...)`: positions of the `k` rows of each unit in a row."""
+    shape = tf.shape(tensor)
+    joined = tf.reshape(tensor, tf.concat([[shape[0] // k, k * shape[1]], shape[2:]], 0))
+    units, t = tensor.shape[:2]
+    static = [None if units is None else units // k, None if t is None else k * t]
+    return tf.ensure_shape(joined, [*static, *tensor.shape[2:]])
+
+
+def times_rows(tensor: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """`weights_ur tensor_(u k + r)`, `(u k, ...)`, for weights `(u, k)`."""
+    flat = tf.reshape(weights, [-1])
+    return tensor * tf.reshape(flat, [-1] + [1] * (tensor.shape.rank - 1))

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, zero_absent
+from tf_lowrank_dp.per_example.gradient import (
+    ROUNDOFF,
+    PerExampleGradient,
+    side_by_side,
+    times_rows,
+    zero_absent,
+)
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import MatrixView
@@ -70,6 +76,11 @@ class Lookup(PerExampleGradient):
         one_hot = tf.one_hot(self._ids, self._input_dim, dtype=tf.float32)
         return tf.matmul(one_hot, self._d, transpose_a=True)
 
+    def joined_rows(self, weights: tf.Tensor) -> Lookup:
+        k = weights.shape[1]
+        d = side_by_side(times_rows(self._d, weights), k)
+        return Lookup(side_by_side(self._ids, k), d, self._input_dim)
+
     def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
         image = tf.matmul(self._d, r, transpose_b=True)
         return _Transposed(Lookup(self._ids, image, self._input_dim))
@@ -113,6 +124,9 @@ class _Transposed(PerExampleGradient):
 
     def materialize(self) -> tf.Tensor:
         return tf.linalg.matrix_transpose(self._lookup.materialize())
+
+    def joined_rows(self, weights: tf.Tensor) -> _Transposed:
+        return _Transposed(self._lookup.joined_rows(weights))
 
     def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
         return Materialized(self.materialize()).right(r, view)

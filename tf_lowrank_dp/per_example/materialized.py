@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, zero_absent
+from tf_lowrank_dp.per_example.gradient import (
+    ROUNDOFF,
+    PerExampleGradient,
+    times_rows,
+    zero_absent,
+)
 from tf_lowrank_dp.per_example.parameter import MatrixView
 
 
@@ -49,6 +54,11 @@ class Materialized(PerExampleGradient):
 
     def materialize(self) -> tf.Tensor:
         return self._times_mask(self._values)
+
+    def joined_rows(self, weights: tf.Tensor) -> Materialized:
+        values = times_rows(self._values, weights)
+        shape = [tf.shape(weights)[0], weights.shape[1], *self._values.shape[1:]]
+        return Materialized(tf.reduce_sum(tf.reshape(values, shape), axis=1), self._mask)
 
     def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
         return Materialized(tf.einsum("bio,ko->bki", view.to_matrix(self.materialize()), r))

@@ -13,6 +13,8 @@ from tf_lowrank_dp.per_example.gradient import (
     ROUNDOFF,
     UNDERFLOW,
     PerExampleGradient,
+    side_by_side,
+    times_rows,
     zero_absent,
 )
 from tf_lowrank_dp.per_example.materialized import Materialized
@@ -129,6 +131,11 @@ class OuterProduct(CentrableGradient):
         if self._formed is not None or self._to_variable is not None or self._x.shape[1] != 1:
             return None
         return self._x[:, 0], self._d[:, 0]
+
+    def joined_rows(self, weights: tf.Tensor) -> OuterProduct:
+        k = weights.shape[1]
+        x, d = side_by_side(self._x, k), side_by_side(times_rows(self._d, weights), k)
+        return OuterProduct(x, d, self._to_variable, self._gram_of_d)
 
     def right(self, r: tf.Tensor, view: MatrixView) -> OuterProduct:
         return OuterProduct(tf.matmul(self._d, r, transpose_b=True), self._x)

@@ -73,6 +73,9 @@ class TiedGradient(PerExampleGradient):
             return self._formed.materialize()
         return self._product.materialize() + self._lookup.materialize()
 
+    def joined_rows(self, weights: tf.Tensor) -> TiedGradient:
+        return TiedGradient(self._lookup.joined_rows(weights), self._product.joined_rows(weights))
+
     def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
         images = [g.right(r, view).materialize() for g in (self._product, self._lookup)]
         return Materialized(tf.add_n(images))

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient
+from tf_lowrank_dp.per_example.gradient import ROUNDOFF, PerExampleGradient, PerExampleTensor
 from tf_lowrank_dp.per_example.parameter import MatrixView, Parameter
 from tf_lowrank_dp.release.held_basis import Anchor
 from tf_lowrank_dp.release.noise_energy import NoiseEnergy, Variances
@@ -106,25 +106,33 @@ def scaled_anchors(
     return scaled
 
 
-class Scaled(PerExampleGradient):
-    """`scale * g_b`."""
+class ScaledTensor(PerExampleTensor):
+    """`scale * g_b`, for a positive number or scalar tensor that is public."""
 
-    def __init__(self, gradient: PerExampleGradient, scale: float):
-        self._gradient, self._scale = gradient, scale
+    def __init__(self, tensor: PerExampleTensor, scale: float | tf.Tensor):
+        self._tensor, self._scale = tensor, scale
 
     def squared_norms(self) -> tf.Tensor:
-        return self._scale * (self._scale * self._gradient.squared_norms())
+        return self._scale * (self._scale * self._tensor.squared_norms())
 
     def squared_norm_bounds(self) -> tf.Tensor:
         # One factor at a time: the square of a small scale is 0 in float32.
-        bounds = self._scale * self._gradient.squared_norm_bounds()
+        bounds = self._scale * self._tensor.squared_norm_bounds()
         return (1.0 + 8.0 * ROUNDOFF) * self._scale * bounds
 
     def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
-        return self._scale * self._gradient.weighted_sum(weights)
+        return self._scale * self._tensor.weighted_sum(weights)
 
     def materialize(self) -> tf.Tensor:
-        return self._scale * self._gradient.materialize()
+        return self._scale * self._tensor.materialize()
+
+
+class Scaled(ScaledTensor, PerExampleGradient):
+    """`scale * g_b` with its images."""
+
+    def __init__(self, gradient: PerExampleGradient, scale: float):
+        super().__init__(gradient, scale)
+        self._gradient = gradient
 
     def factors(self) -> tuple[tf.Tensor, tf.Tensor] | None:
         factors = self._gradient.factors()

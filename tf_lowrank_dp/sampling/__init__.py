@@ -2,6 +2,7 @@
 
 from tf_lowrank_dp.sampling.batch import (
     PRESENCE,
+    ROW_WEIGHT,
     SAMPLE_WEIGHT,
     X,
     Y,
@@ -15,14 +16,17 @@ from tf_lowrank_dp.sampling.padding import pad_rows, padded_size
 from tf_lowrank_dp.sampling.poisson import PoissonSampler
 from tf_lowrank_dp.sampling.records import Records
 from tf_lowrank_dp.sampling.rows import count_rows, to_rows
+from tf_lowrank_dp.sampling.users import UserSampler
 
 __all__ = [
     "PRESENCE",
+    "ROW_WEIGHT",
     "SAMPLE_WEIGHT",
     "X",
     "Y",
     "PoissonSampler",
     "Records",
+    "UserSampler",
     "count_rows",
     "declared_dataset",
     "is_batch",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import GeneratorType
 from typing import Any
 
@@ -19,6 +20,16 @@ def refuse_beside_records(y: Any, sample_weight: Any) -> None:
             "Expected targets and weights in the records. Received: some beside them. Let the "
             "source or its map give (x, y, sample_weight)."
         )
+
+
+def warn_of_full_batches(batch_size: int, count: int, unit: str) -> None:
+    """Warns of batches that hold all there is."""
+    warnings.warn(
+        f"Expected a batch_size of at most {count}, the number of {unit}s. Received: {batch_size}. "
+        f"All {unit}s are in each step, which gets no privacy from sampling; choose a smaller "
+        "batch_size for a smaller epsilon.",
+        stacklevel=4,
+    )
 
 
 def to_data(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> dict:

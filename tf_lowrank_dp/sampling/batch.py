@@ -9,6 +9,9 @@ because a plain dict passes through `tf.data`, `tf.function` and Keras unchanged
 | `"y"` | structure of arrays `(b, ...)`: the targets | if there are targets |
 | `"sample_weight"` | structure of arrays `(b, ...)` | if there are weights |
 | `"presence"` | float32 `(b,)`: 1.0 for an example, 0.0 for padding | always |
+
+A batch of units has `(b, k, ...)` instead of `(b, ...)`, for `b` units of privacy of `k` rows each,
+and `"row_weight"`, float32 `(b, k)`: of each row in the unit's mean (`per_example/units.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ X = "x"
 Y = "y"
 SAMPLE_WEIGHT = "sample_weight"
 PRESENCE = "presence"
+ROW_WEIGHT = "row_weight"
 
 
 def make_batch(x: Any, y: Any = None, sample_weight: Any = None, *, presence: Any) -> dict:

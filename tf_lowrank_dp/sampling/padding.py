@@ -67,6 +67,11 @@ def _even(rows: int, most: int | None) -> int:
     return -(-rows // count)
 
 
+def ceil_sqrt(n: int) -> int:
+    """The square root of `n`, at least 1, rounded up: rows of a granule."""
+    return math.isqrt(n - 1) + 1
+
+
 def padded_size(n: int, multiple: int) -> int:
     """The smallest multiple of `multiple` that holds `n` rows and at least one row.
 

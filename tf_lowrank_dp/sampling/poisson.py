@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import math
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,10 +13,14 @@ import tensorflow as tf
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
-from tf_lowrank_dp.accounting.sampling import steps_per_epoch
+from tf_lowrank_dp.accounting.sampling import Unit, steps_per_epoch
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import padding, randomness, rows
-from tf_lowrank_dp.sampling.arguments import refuse_beside_records, to_data
+from tf_lowrank_dp.sampling.arguments import (
+    refuse_beside_records,
+    to_data,
+    warn_of_full_batches,
+)
 from tf_lowrank_dp.sampling.mapped import MappedRecords
 from tf_lowrank_dp.sampling.records import Records
 from tf_lowrank_dp.sampling.rows_digest import rows_digest
@@ -106,6 +108,8 @@ class PoissonSampler:
     PoissonSampler(num_examples=6, batch_size=3, steps=2, pad_to_multiple=6, seeded=False)
     """
 
+    _unit: Unit = "example"
+
     def __init__(
         self,
         x: Any,
@@ -131,18 +135,19 @@ class PoissonSampler:
             self._data = {"rows": x.rows}
         else:
             self._data = to_data(x, y, sample_weight, class_weight)
-        self._num_examples = rows.count_rows(self._data)
-        if batch_size > self._num_examples:
-            warnings.warn(
-                f"Expected a batch_size of at most {self._num_examples}, the number of examples. "
-                f"Received: {batch_size}. All examples are in each step, which gets no privacy "
-                "from sampling; choose a smaller batch_size for a smaller epsilon.",
-                stacklevel=2,
-            )
-        self._batch_size = min(batch_size, self._num_examples)
-        if pad_to_multiple is None:
-            pad_to_multiple = _ceil_sqrt(self._batch_size)
-        self._pad_to_multiple = _validate.integer_at_least(1, pad_to_multiple=pad_to_multiple)
+        self._draw_from(rows.count_rows(self._data), batch_size, pad_to_multiple)
+
+    def _draw_from(
+        self, num_examples: int, batch_size: int, pad_to_multiple: int | None = None
+    ) -> None:
+        self._num_examples = num_examples  # or of what is drawn instead of them
+        if batch_size > num_examples:
+            warn_of_full_batches(batch_size, num_examples, self._unit)
+        self._batch_size = min(batch_size, num_examples)
+        granule = (
+            padding.ceil_sqrt(self._batch_size) if pad_to_multiple is None else pad_to_multiple
+        )
+        self._pad_to_multiple = _validate.integer_at_least(1, pad_to_multiple=granule)
 
     @property
     def features(self) -> Nested:
@@ -187,7 +192,7 @@ class PoissonSampler:
     @property
     def sampling(self) -> Sampling:
         """What the accountant has to know about these draws."""
-        return Sampling.poisson(num_examples=self._num_examples, batch_size=self._batch_size)
+        return Sampling.poisson(self._num_examples, self._batch_size, unit=self._unit)
 
     @property
     def element_spec(self) -> dict:
@@ -241,7 +246,7 @@ class PoissonSampler:
         """
         other = copy.copy(self)
         other._seed, other._part = self._seed, (index, count)
-        granule = _ceil_sqrt(-(-self._batch_size // count))
+        granule = padding.ceil_sqrt(-(-self._batch_size // count))
         other._pad_to_multiple = min(self._pad_to_multiple, granule)
         return other
 
@@ -253,15 +258,20 @@ class PoissonSampler:
         """Yields the indices of draws, from a random stream of this iteration alone."""
         index, count = self._part
         num_rows = len(range(index, self._num_examples, count))
+        for generator in self._generators():
+            yield index + count * poisson_draw(generator, num_rows, self.sampling_rate)
+
+    def _generators(self) -> Iterator[np.random.Generator]:
+        """Yields what each draw of an iteration takes its random numbers from."""
         process = randomness.process_token()
         if self._seed is None:
             generator = randomness.secret_generator()
         else:
-            generator = randomness.seeded_generator(self._seed, next(self._streams), index)
+            generator = randomness.seeded_generator(self._seed, next(self._streams), self._part[0])
         for _ in itertools.count() if self._steps is None else range(self._steps):
             if self._seed is None and process != randomness.process_token():
                 generator, process = randomness.secret_generator(), randomness.process_token()
-            yield index + count * poisson_draw(generator, num_rows, self.sampling_rate)
+            yield generator
 
     def _rows_of(self, indices: np.ndarray) -> dict:
         """The rows of a draw, to be mapped, and the size of its batch."""
@@ -288,7 +298,3 @@ class PoissonSampler:
             f"PoissonSampler(num_examples={self._num_examples}, batch_size={self._batch_size}, "
             f"steps={self._steps}, pad_to_multiple={self._pad_to_multiple}, seeded={self.seeded})"
         )
-
-
-def _ceil_sqrt(n: int) -> int:
-    return math.isqrt(n - 1) + 1

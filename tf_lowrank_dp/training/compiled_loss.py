@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.compiled import compiled_loss, takes_training
 from tf_lowrank_dp._keras.scopes import masks_of
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.per_example.losses import PerExampleCompiledLoss
 from tf_lowrank_dp.training.added_losses import (
@@ -22,9 +25,11 @@ class CompiledLoss:
     Args:
         model: a compiled Keras model.
         batch_size: the expected batch size, see `added_losses`.
+        augment: applied to the inputs `(b, ...)` first, as a layer of the model would be; or None.
     """
 
-    def __init__(self, model: keras.Model, batch_size: float):
+    def __init__(self, model: keras.Model, batch_size: float, augment: Callable | None = None):
+        self.augment = augment
         self._model = model
         self._batch_size = batch_size
         self._compiled = compiled_loss(model)
@@ -45,6 +50,8 @@ class CompiledLoss:
             UnsupportedModelError: there is no loss.
         """
         model = self._model
+        if self.augment is not None:
+            batch = {**batch, "x": _augmented(self.augment, batch["x"])}
         with separated_activity_regularizers(model) as activity_losses:
             if takes_training(model):
                 y_pred = model(batch["x"], training=True)
@@ -66,3 +73,9 @@ class CompiledLoss:
             )
         losses = tf.add_n([*total, *activity_losses])
         return losses, {"y_pred": y_pred, "masks": masks_of(y_pred), "losses": parts}
+
+
+def _augmented(augment: Callable, x: Nested) -> Nested:
+    if isinstance(augment, keras.layers.Layer) and takes_training(augment):
+        return augment(x, training=True)
+    return augment(x)

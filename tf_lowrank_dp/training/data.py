@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import keras
@@ -11,7 +12,15 @@ import tensorflow as tf
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.errors import UnsupportedModelError
-from tf_lowrank_dp.sampling import PRESENCE, PoissonSampler, declared_dataset
+from tf_lowrank_dp.sampling import (
+    PRESENCE,
+    ROW_WEIGHT,
+    PoissonSampler,
+    UserSampler,
+    count_rows,
+    declared_dataset,
+    to_rows,
+)
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.random_batch import completed
 from tf_lowrank_dp.training.state import state_of
@@ -38,24 +47,55 @@ class TrainingData:
     rows_digest: Callable[[int], str] | None = None
 
     @property
+    def rows_per_unit(self) -> int:
+        """Number of rows of each unit that is clipped as one."""
+        weights = self.dataset.element_spec.get(ROW_WEIGHT)
+        return 1 if weights is None else weights.shape[1]
+
+    @property
     def element_spec(self) -> dict:
-        """Spec of a batch without its presence."""
+        """Spec of the rows of a batch without their presence: what the model sees."""
         spec = dict(self.dataset.element_spec)
         del spec[PRESENCE]
-        return spec
+        if spec.pop(ROW_WEIGHT, None) is None:
+            return spec
+        return tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape[2:]], s.dtype), spec)
 
     def completed(self, model: keras.Model) -> TrainingData:
         """The same data, whose specification has the sizes that only the model knows."""
         spec = completed(model, self.element_spec)
         if spec == self.element_spec:
             return self
+        of_units = ROW_WEIGHT in self.dataset.element_spec
+
+        def with_shape(tensor: tf.Tensor, row: tf.TensorSpec) -> tf.Tensor:
+            return tf.ensure_shape(tensor, [*tensor.shape[: 1 + of_units], *row.shape[1:]])
 
         def with_shapes(batch: dict) -> dict:
-            rest = {key: value for key, value in batch.items() if key != PRESENCE}
-            fixed = tf.nest.map_structure(lambda t, s: tf.ensure_shape(t, s.shape), rest, spec)
-            return {**fixed, PRESENCE: batch[PRESENCE]}
+            fixed = tf.nest.map_structure(with_shape, {key: batch[key] for key in spec}, spec)
+            return {**batch, **fixed}
 
         return dataclasses.replace(self, dataset=self.dataset.map(with_shapes))
+
+    def repeated(self, multiplicity: int) -> TrainingData:
+        """The same data with each row several times, in units of these copies.
+
+        Args:
+            multiplicity: how often, at least 1; 1 changes nothing.
+        """
+        if multiplicity == 1:
+            return self
+
+        def copies(batch: dict) -> dict:
+            rest = dict(batch)
+            presence = rest.pop(PRESENCE)
+            if ROW_WEIGHT not in rest:
+                rest[ROW_WEIGHT] = tf.ones_like(presence)
+                rest = tf.nest.map_structure(lambda leaf: leaf[:, None], rest)
+            rest = tf.nest.map_structure(lambda leaf: tf.repeat(leaf, multiplicity, axis=1), rest)
+            return {**rest, ROW_WEIGHT: rest[ROW_WEIGHT] / multiplicity, PRESENCE: presence}
+
+        return dataclasses.replace(self, dataset=self.dataset.map(copies))
 
 
 def training_data(
@@ -71,6 +111,8 @@ def training_data(
     sampling_rate: float | None,
     num_examples: int | None,
     seed: int | None,
+    unit_ids: Nested = None,
+    rows_per_unit: int | None = None,
 ) -> TrainingData:
     """Samples arrays ourselves; takes the user's word for data sets that are already batched."""
     refuse_distribution(data=x)
@@ -84,7 +126,7 @@ def training_data(
                 f"batch_size={batch_size}. Leave it out."
             )
         sampler = x
-    elif _is_batched(x):
+    elif is_batched(x):
         if not workers.alone:
             raise UnsupportedModelError(
                 f"Expected rows that {workers.count} workers can share. Received: data that come "
@@ -113,13 +155,15 @@ def training_data(
         )
     else:
         _refuse_statement(sampling, sampling_rate, num_examples)
-        sampler = PoissonSampler(
+        units = {} if unit_ids is None else {"unit_ids": unit_ids, "rows_per_unit": rows_per_unit}
+        sampler = (UserSampler if units else PoissonSampler)(
             x,
             y,
             batch_size=32 if batch_size is None else batch_size,
             sample_weight=sample_weight,
             class_weight=class_weight,
             seed=seed,
+            **units,
         )
     steps = steps_per_epoch or sampler.steps or sampler.steps_per_epoch
     if steps > (sampler.steps or steps):
@@ -139,12 +183,32 @@ def training_data(
     )
 
 
+def split_rows(x: Nested, y: Nested, sample_weight: Nested, fraction: float) -> tuple[tuple, tuple]:
+    """The last `fraction` of the examples for validation, as Keras does."""
+    given = {"x": x, "y": y, "sample_weight": sample_weight}
+    arrays = {name: to_rows(part, name) for name, part in given.items() if part is not None}
+    count = count_rows(arrays)
+    at = math.floor(count * (1.0 - fraction))
+    if not 0 < at < count:
+        raise ValueError(
+            f"Expected examples to train on and others to validate with. Received: {count} "
+            f"examples and validation_split={fraction}. Pass more data, or validation_data."
+        )
+
+    def part(slice_: slice) -> tuple:
+        split = keras.tree.map_structure(lambda leaf: leaf[slice_], arrays)
+        return tuple(split.get(name) for name in given)
+
+    return part(slice(None, at)), part(slice(at, None))
+
+
 def is_task(model: keras.Model) -> bool:
     """Whether the model is a KerasHub task, which preprocesses its data itself."""
     return hasattr(model, "preprocess_samples")
 
 
-def _is_batched(x: Nested) -> bool:
+def is_batched(x: Nested) -> bool:
+    """Whether the data come in batches that others have drawn."""
     is_generator = hasattr(x, "__next__") or callable(x)
     return isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)) or is_generator
 

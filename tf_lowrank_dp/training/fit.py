@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from tf_lowrank_dp._keras.compiled import called_by_fit, first_epoch
 from tf_lowrank_dp._types import Logs, Nested
-from tf_lowrank_dp.sampling import count_rows, to_rows
+from tf_lowrank_dp.sampling import to_rows
 from tf_lowrank_dp.sampling.padding import part_rows
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import seed_of_chief
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
-from tf_lowrank_dp.training.data import TrainingData, is_task, training_data
+from tf_lowrank_dp.training.data import TrainingData, is_task, split_rows, training_data
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
@@ -29,10 +29,11 @@ from tf_lowrank_dp.training.running_fit import (
     running,
 )
 from tf_lowrank_dp.training.saving import restore_backup
-from tf_lowrank_dp.training.start_run import start_run
+from tf_lowrank_dp.training.start_run import start_run, units_at_once
 from tf_lowrank_dp.training.state import look, state_of
 from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
+from tf_lowrank_dp.training.unit_arguments import check_units
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
 from tf_lowrank_dp.training.worker_callbacks import ended_together, in_step
 from tf_lowrank_dp.workers import Workers
@@ -61,6 +62,10 @@ def fit(
     sampling: str | None = None,
     sampling_rate: float | None = None,
     num_examples: int | None = None,
+    unit_ids: Nested = None,
+    rows_per_unit: int | None = None,
+    augment: Callable | None = None,
+    multiplicity: int = 1,
 ) -> keras.callbacks.History:
     """Trains a private model; `model.fit` of a model that was made private.
 
@@ -80,6 +85,15 @@ def fit(
             most once an epoch.
         sampling_rate: probability with which each example is in a batch.
         num_examples: number of private examples, a public number.
+        unit_ids: integers `(n,)`: which user each row is of.  Privacy is that of users then: a step
+            draws users, `batch_size` of them expected, and clips the mean gradient of its rows of
+            each.  Arrays only.
+        rows_per_unit: with `unit_ids`, the largest number of rows of a user in a step; of a user
+            who has more, they are drawn anew at each step.
+        augment: a layer, or function of inputs `(b, ...)` in TensorFlow, applied to them in each
+            step before the model is.
+        multiplicity: number of copies of each row in a step, each with random numbers of its own in
+            `augment` and in the model, whose gradients are averaged before the clip.
 
     Returns:
         Keras' history.  Loss and metrics in it are computed without noise: they are not private.
@@ -102,8 +116,17 @@ def fit(
     optimizer = private_optimizer(model)
     validate_training_step(model)
     warn_about_adapted_layers(model)
+    check_units(
+        model,
+        x,
+        unit_ids=unit_ids,
+        rows_per_unit=rows_per_unit,
+        multiplicity=multiplicity,
+        validation_split=validation_split,
+        gradient_method=optimizer.gradient_method,
+    )
     if validation_split and validation_data is None:
-        (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
+        (x, y, sample_weight), validation_data = split_rows(x, y, sample_weight, validation_split)
     data = training_data(
         model,
         x,
@@ -116,17 +139,20 @@ def fit(
         sampling_rate=sampling_rate,
         num_examples=num_examples,
         seed=optimizer.seed,
+        unit_ids=unit_ids,
+        rows_per_unit=rows_per_unit,
     )
     build_model(model, data.element_spec["x"])
-    data = data.completed(model)
+    data = data.completed(model).repeated(multiplicity)
     validate_model(model, data.element_spec["x"])
     _warn_about_delta(optimizer.delta, data.sampling.num_examples)
     steps = max(1, (epochs - initial_epoch) * _steps_taken(model, data))
-    loss = CompiledLoss(model, float(data.sampling.batch_size))
+    loss = CompiledLoss(model, float(data.sampling.batch_size), augment)
     compiled = model.jit_compile and not model.run_eagerly
     state = state_of(model)
-    workers, size = state.workers, state.microbatch_size
-    rows = part_rows(data.sampling, size, workers.count) if compiled else None
+    workers, per_unit = state.workers, data.rows_per_unit
+    size = units_at_once(state.microbatch_size, per_unit)
+    rows = part_rows(data.sampling, size, workers.count) * per_unit if compiled else None
     judged = _judged(model, loss, data, optimizer.gradient_method, rows)
     if optimizer.public_data is not None:
         warn_about_overlap(optimizer.public_data.features, x)
@@ -141,6 +167,7 @@ def fit(
         seeded=data.seeded,
         loss=loss,
         target_spec=spec,
+        rows_per_unit=data.rows_per_unit,
         facts=None if workers.alone else _facts(data, workers, epochs),
     )
     run.judged = judged
@@ -218,7 +245,8 @@ def _judged(
     """The graphs of the model that were looked at, now or for the run that goes on."""
     run = state_of(model).run
     if run is not None and run.judged is not None and run.sampling == data.sampling:
-        is_current = run.loss is not None and run.loss.is_current
+        known = run.loss
+        is_current = known is not None and known.is_current and known.augment is loss.augment
         if is_current and run.judged.holds(data.element_spec, method, rows):
             return run.judged
     judged = JudgedGraphs(model, loss, method, rows)
@@ -240,25 +268,6 @@ def _steps_taken(model: keras.Model, data: TrainingData) -> int:
     if data.ends:
         return data.steps_per_epoch
     return math.ceil(data.steps_per_epoch / model.steps_per_execution) * model.steps_per_execution
-
-
-def _split(x: Nested, y: Nested, sample_weight: Nested, fraction: float) -> tuple[tuple, tuple]:
-    """The last `fraction` of the examples for validation, as Keras does."""
-    given = {"x": x, "y": y, "sample_weight": sample_weight}
-    arrays = {name: to_rows(part, name) for name, part in given.items() if part is not None}
-    count = count_rows(arrays)
-    at = math.floor(count * (1.0 - fraction))
-    if not 0 < at < count:
-        raise ValueError(
-            f"Expected examples to train on and others to validate with. Received: {count} "
-            f"examples and validation_split={fraction}. Pass more data, or validation_data."
-        )
-
-    def part(slice_: slice) -> tuple:
-        split = keras.tree.map_structure(lambda leaf: leaf[slice_], arrays)
-        return tuple(split.get(name) for name in given)
-
-    return part(slice(None, at)), part(slice(at, None))
 
 
 def _validation(model: keras.Model, validation_data: Nested, batch_size: int) -> Nested:

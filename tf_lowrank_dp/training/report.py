@@ -37,12 +37,17 @@ def privacy_spent(model: keras.Model, delta: float | None = None) -> float:
     return ledger_of(model).epsilon(delta_of(model, delta), accountant=accountant_of(model))
 
 
-def privacy_statement(model: keras.Model, delta: float | None = None) -> str:
+def privacy_statement(
+    model: keras.Model, delta: float | None = None, *, max_examples_per_user: int | None = None
+) -> str:
     """A text that says what is guaranteed, by what, and under which assumptions.
 
     Args:
         model: any Keras model.
         delta: the delta of the guarantee; the optimizer's if None.
+        max_examples_per_user: states what holds for users who contributed up to so many examples
+            (Ganesh 2024), of a model that was trained with privacy of examples.  Far less than
+            epsilon times their number where batches are Poisson samples.
 
     Returns:
         Several lines: epsilon, delta, noise, sampling, steps, neighbouring relation, assumptions.
@@ -53,6 +58,7 @@ def privacy_statement(model: keras.Model, delta: float | None = None) -> str:
         accountant=accountant_of(model),
         num_examples=_num_examples(model),
         notes=notes_of(model),
+        max_examples_per_user=max_examples_per_user,
     )
 
 

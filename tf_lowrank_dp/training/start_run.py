@@ -47,6 +47,7 @@ def start_run(
     seeded: bool = False,
     loss: CompiledLoss | None = None,
     target_spec: Nested = None,
+    rows_per_unit: int = 1,
     facts: Mapping[str, object] | None = None,
 ) -> Run:
     """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
@@ -63,6 +64,7 @@ def start_run(
         seeded: whether the sampler follows a given seed.
         loss: the compiled loss (`fit`), or None where the caller has one (custom loops).
         target_spec: `tf.TensorSpec` of a batch of targets, the form of random public labels.
+        rows_per_unit: number of rows of each unit of a batch.
         facts: what else has to be the same on all workers, by name.
 
     Returns:
@@ -78,12 +80,17 @@ def start_run(
     state, optimizer = state_of(model), private_optimizer(model)
     run, workers = state.run, state.workers
     refuse_other_workers(workers)
-    if run is not None and not _continues(run, optimizer, model, sampling, seeded, loss):
+    microbatch_size = units_at_once(state.microbatch_size, rows_per_unit)
+    if run is not None and not (
+        run.engine.microbatch_size == microbatch_size
+        and _continues(run, optimizer, model, sampling, seeded, loss)
+    ):
         run = None
     if not workers.alone:
         same = {"sampling": [sampling, steps, seeded], "goes on": run is not None, **(facts or {})}
         compare(model, optimizer, workers, same)
     ledger = ledger_of(model)
+    refuse_other_units(ledger, sampling)
     if run is not None:
         run.engine.noise.rekey()
         run.engine.masks.rekey()
@@ -103,14 +110,19 @@ def start_run(
     num_blocks = len(space.shapes)
     blocks = optimizer.release_blocks(num_blocks)
     mechanism = GaussianMechanism(
-        blocks.l2_norm_clip, chosen.noise_multiplier, num_blocks, blocks.clips, blocks.shares
+        blocks.l2_norm_clip,
+        chosen.noise_multiplier,
+        num_blocks,
+        blocks.clips,
+        blocks.shares,
+        blocks.stabilities,
     )
     entry = LedgerEntry(
         sampling=sampling,
         noise_multiplier=mechanism.event.noise_multiplier,
         steps=0,
-        mechanism="centred " * optimizer.centering + optimizer.algorithm.name,
-        l2_norm_clip=mechanism.l2_norm_clip,
+        mechanism=optimizer.mechanism_name,
+        l2_norm_clip=mechanism.l2_norm_clip if isinstance(optimizer.l2_norm_clip, float) else None,
         seeded=seeded or optimizer.seed is not None,
         entry_id=chosen.entry_id,
     )
@@ -124,8 +136,8 @@ def start_run(
         masks=SecretStream(optimizer.seed, f"masks {workers.index}" if workers.index else "masks"),
         expected_batch_size=float(sampling.batch_size),
         gradient_method=optimizer.gradient_method,
-        microbatch_size=state.microbatch_size,
-        part_rows=part_rows(sampling, state.microbatch_size, workers.count),
+        microbatch_size=microbatch_size,
+        part_rows=part_rows(sampling, microbatch_size, workers.count),
         steps=counter,
         fill=functools.partial(with_known_words, model),
         workers=workers,
@@ -150,6 +162,26 @@ def start_run(
     if limit is not None and run.ledger.num_steps == ledger.num_steps:
         limit.other_steps = run.other_steps
     return run
+
+
+def units_at_once(microbatch_size: int | None, rows_per_unit: int) -> int | None:
+    """The number of units of as many rows as a microbatch may have, at least one."""
+    return None if microbatch_size is None else max(1, microbatch_size // rows_per_unit)
+
+
+def refuse_other_units(ledger: PrivacyLedger, sampling: Sampling) -> None:
+    """Refuses steps by users after steps by examples, or the other way round.
+
+    Raises:
+        ValueError: no epsilon could be stated for both.
+    """
+    received = {entry.unit for entry in ledger.entries if entry.is_released} - {sampling.unit}
+    if received:
+        raise ValueError(
+            "Expected one unit of privacy for all that was spent on a model. Received: steps by "
+            f"{sampling.unit}, after releases by {received.pop()}, so that no epsilon would hold "
+            "for either. Train with unit_ids in all calls of fit or in none."
+        )
 
 
 def begin(run: Run, model: keras.Model) -> None:
@@ -218,4 +250,5 @@ def _continues(
         and all(a is b for a, b in zip(run.variables, variables, strict=True))
         and (run.loss is None) == (loss is None)
         and (run.loss is None or run.loss.is_current)
+        and (run.loss is None or loss is None or run.loss.augment is loss.augment)
     )

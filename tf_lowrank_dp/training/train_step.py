@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.per_example.units import Units
 from tf_lowrank_dp.release.space import ReleaseSpace
-from tf_lowrank_dp.sampling.batch import PRESENCE, unpack_batch
+from tf_lowrank_dp.sampling.batch import PRESENCE, ROW_WEIGHT, unpack_batch
 from tf_lowrank_dp.training.added_losses import regularization_gradients
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.metrics import update_metrics
@@ -32,13 +33,15 @@ def train_step(model: keras.Model, batch: dict) -> dict:
     optimizer = private_optimizer(model)
     run = executed_run(model)
     refuse_other_variables(model, run)
-    presence = unpack_batch(batch)[-1]
-    rest = {key: value for key, value in batch.items() if key != PRESENCE}
+    rest = dict(batch)
+    weights = rest.pop(ROW_WEIGHT, None)
+    presence = unpack_batch(rest)[-1]
+    del rest[PRESENCE]
     jit_compile = bool(model.jit_compile) and not model.run_eagerly
     assert run.loss is not None and run.judged is not None
     gradients = run.engine.private_gradients(
         run.loss,
-        rest,
+        rest if weights is None else Units(rest, weights),
         presence,
         on_outputs=lambda *part: update_metrics(model, *part),
         watched=run.judged.watched,

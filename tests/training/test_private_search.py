@@ -1,0 +1,106 @@
+"""A private search costs what dp_accounting says of its trials, and draws as many as that says."""
+
+import dp_accounting
+import keras
+import numpy as np
+import pytest
+import scipy.stats
+from dp_accounting import dp_event, rdp
+
+import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
+from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.state import things_of
+
+DELTA, NOISE = 1e-5, 2.0
+
+
+def make_model():
+    return keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+
+
+def trial(score, noise=NOISE, sampling=None):
+    """A model on which ten private steps were spent, without taking them."""
+    model = make_model()
+    model.layers[-1].kernel.assign([[score], [2.0 * score]])
+    sampling = sampling or Sampling.poisson(1000, 10)
+    ledger = PrivacyLedger([LedgerEntry(sampling, noise, steps=10)])
+    SPENDING.add(things_of(model), ledger)
+    return model, score
+
+
+@pytest.mark.parametrize(("trials", "shape"), [("geometric", 1.0), ("logarithmic", 0.0)])
+def test_the_best_trial_is_released_at_the_price_of_the_search(trials, shape):
+    seen = []
+
+    def train(hyperparameters):
+        seen.append(hyperparameters["a"])
+        return trial(hyperparameters["a"])
+
+    search = tfdp.PrivateSearch(6.0, trials)
+    while len(seen) < 3:
+        seen.clear()
+        best = search.run({"a": np.linspace(0.1, 9.0, 200)}, train)
+    assert best.score == max(seen) == best.hyperparameters["a"]
+    model = make_model()
+    best.load_into(model)
+    np.testing.assert_allclose(model.get_weights()[0], [[best.score], [2.0 * best.score]])
+
+    sampled = dp_event.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(NOISE))
+    one = dp_event.SelfComposedDpEvent(sampled, 10)
+    accountant = rdp.RdpAccountant().compose(dp_event.RepeatAndSelectDpEvent(one, 6.0, shape))
+    assert tfdp.privacy_spent(model, DELTA) == pytest.approx(accountant.get_epsilon(DELTA))
+    alone = rdp.RdpAccountant().compose(one).get_epsilon(DELTA)
+    assert alone < tfdp.privacy_spent(model, DELTA) < 6.0 * alone
+    text = tfdp.privacy_statement(model, DELTA)
+    assert "private search" in text and "RDP" in text and "PLD" not in text
+
+    ledger = PrivacyLedger.from_json(SPENDING.ledger(things_of(model)).to_json())
+    assert ledger.epsilon(DELTA) == tfdp.privacy_spent(model, DELTA)
+
+
+@pytest.mark.parametrize("mean", [1.5, 8.0])
+@pytest.mark.parametrize("trials", ["geometric", "logarithmic"])
+def test_the_number_of_trials_has_the_distribution_that_is_accounted_for(trials, mean):
+    search = tfdp.PrivateSearch(mean, trials)
+    generator = np.random.default_rng(0)
+    numbers = np.array([search._number_of_trials(generator) for _ in range(3000)])
+    assert numbers.min() == 1
+    assert abs(numbers.mean() - mean) < 5 * numbers.std() / np.sqrt(len(numbers))
+    # dp_accounting's gamma, the probability of no other trial.
+    gamma = rdp.rdp_privacy_accountant._gamma_truncated_negative_binomial(
+        1.0 if trials == "geometric" else 0.0, mean
+    )
+    law = scipy.stats.geom(gamma) if trials == "geometric" else scipy.stats.logser(1 - gamma)
+    for k in (1, 2, 5):
+        assert scipy.stats.binomtest(int(np.sum(numbers == k)), 3000, law.pmf(k)).pvalue > 1e-5
+
+
+def test_a_space_may_be_a_function():
+    best = tfdp.PrivateSearch(1.0).run(lambda generator: generator.uniform(1, 2), trial)
+    assert 1.0 <= best.hyperparameters == best.score <= 2.0
+
+
+def test_trials_that_cannot_be_accounted_for_are_refused():
+    users = Sampling.poisson(1000, 10, unit="user")
+    for arguments in ({"noise": 0.0}, {"sampling": Sampling.shuffle(10, 6)}, {"sampling": users}):
+        with pytest.raises(ValueError, match="(?s)Expected trials.*Received"):
+            tfdp.PrivateSearch(1.0).run({}, lambda _, a=arguments: trial(1.0, **a))
+    with pytest.raises(ValueError, match="(?s)Expected a train function.*Received"):
+        tfdp.PrivateSearch(1.0).run({}, lambda _: (make_model(), 1.0))
+
+
+def test_trials_of_different_cost_are_refused():
+    noises = iter(np.linspace(1, 2, 10_000))
+    with pytest.raises(ValueError, match="(?s)Expected trials of one privacy cost.*Received"):
+        for _ in range(100):
+            tfdp.PrivateSearch(5.0).run({}, lambda _: trial(1.0, noise=next(noises)))
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"mean_trials": 0.5}, {"mean_trials": 1.0, "trials": "logarithmic"},
+                  {"mean_trials": 2.0, "trials": "poisson"}]
+)  # fmt: skip
+def test_wrong_settings_are_refused(arguments):
+    with pytest.raises(ValueError, match="(?s)Expected.*Received"):
+        tfdp.PrivateSearch(**arguments)

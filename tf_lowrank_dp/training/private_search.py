@@ -1,0 +1,179 @@
+"""Hyperparameters chosen privately: a random number of trials, of which only the best is known."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dp_accounting
+import keras
+import numpy as np
+from dp_accounting import dp_event
+from scipy import optimize
+
+from tf_lowrank_dp import _validate
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger
+from tf_lowrank_dp.accounting.ledger_entry import Entry, mechanisms_of
+from tf_lowrank_dp.sampling.randomness import secret_generator
+from tf_lowrank_dp.training.other_releases import record_release
+from tf_lowrank_dp.training.state import ledger_of
+
+_SHAPES = {"geometric": 1.0, "logarithmic": 0.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class BestTrial:
+    """What a private search releases.
+
+    Attributes:
+        hyperparameters: of the trial with the highest score.
+        score: its score.
+        weights: of its model, as `model.get_weights` gives them.
+        event: what the search cost.
+    """
+
+    hyperparameters: Any
+    score: float
+    weights: Sequence[np.ndarray] = dataclasses.field(repr=False)
+    event: dp_accounting.DpEvent = dataclasses.field(repr=False)
+
+    def load_into(self, model: keras.Model) -> None:
+        """Gives a new model the weights, and its ledger what the search cost.
+
+        Args:
+            model: made as that of the trial was, and not trained since.
+        """
+        model.set_weights(self.weights)
+        record_release(model, self.event, "private search")
+
+
+class PrivateSearch:
+    """Random search of which only the best trial is released (Papernot and Steinke 2022).
+
+    The number of trials is random, so that the best of many costs little more than one: two to
+    three times its epsilon, whatever their mean.
+
+    Formal guarantee: what `run` returns is private as its `event` states
+    (`dp_accounting.RepeatAndSelectDpEvent`), if all trials have the same distribution and each is
+    private with its score as its ledger says.  So hyperparameters are drawn from a space that
+    does not depend on the data, and a score on private data is released with noise and recorded
+    (`record_release`), or computed on public data.  Nothing else of the search may be known, not
+    even how many trials there were.
+
+    Args:
+        mean_trials: expected number of trials, at least 1.
+        trials: distribution of their number, "geometric" or "logarithmic", which has more
+            searches of a single trial and costs less.
+
+    Raises:
+        ValueError: an argument is out of its range.
+
+    Example:
+
+    >>> import keras, tf_lowrank_dp as tfdp
+    >>> x, y = np.ones((64, 2), "float32"), np.ones((64, 1), "float32")
+    >>> def make():
+    ...     return keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> def train(hyperparameters):
+    ...     model = tfdp.make_private(make())
+    ...     inner = keras.optimizers.SGD(hyperparameters["learning_rate"])
+    ...     model.compile(tfdp.DPSGDOptimizer(inner, l2_norm_clip=1.0, noise_multiplier=2.0), "mse")
+    ...     model.fit(x, y, batch_size=16, verbose=0)
+    ...     return model, -float(np.sum(np.square(model.get_weights()[0])))  # on public data
+    >>> best = PrivateSearch(mean_trials=2).run({"learning_rate": [0.1, 0.3]}, train)
+    >>> best.load_into(model := make())
+    >>> 0.0 < tfdp.privacy_spent(model, delta=1e-3) < 10.0
+    True
+    """
+
+    def __init__(self, mean_trials: float, trials: str = "geometric"):
+        self.mean_trials = _validate.positive(mean_trials=mean_trials)
+        self.trials = _validate.one_of(tuple(_SHAPES), trials=trials)
+        if self.mean_trials < 1.0 or (trials == "logarithmic" and self.mean_trials == 1.0):
+            raise _validate.error(
+                "to be at least 1, and above it for 'logarithmic'",
+                "Pass the number of trials expected.",
+                mean_trials=mean_trials,
+            )
+
+    def run(
+        self,
+        space: Mapping[str, Sequence] | Callable[[np.random.Generator], Any],
+        train: Callable[[Any], tuple[keras.Model, float]],
+    ) -> BestTrial:
+        """Trains with random hyperparameters and returns the best trial.
+
+        Args:
+            space: lists of values, drawn alike; or a function that draws hyperparameters with the
+                generator it is given, for example by filling KerasTuner's `HyperParameters`.
+            train: takes hyperparameters, and returns a privately trained model and its score.
+
+        Raises:
+            ValueError: a trial is not private by example with Poisson samples, or has another
+                ledger than the first: all have to cost the same.
+        """
+        generator = secret_generator()
+        best: tuple[float, Any, list[np.ndarray]] | None = None
+        first: tuple[Entry, ...] = ()
+        for _ in range(self._number_of_trials(generator)):
+            drawn = space(generator) if callable(space) else _drawn(space, generator)
+            model, score = train(drawn)
+            entries = _entries(ledger_of(model))
+            first = first or entries
+            if mechanisms_of(entries) != mechanisms_of(first):
+                raise ValueError(
+                    "Expected trials of one privacy cost. Received: one with another ledger than "
+                    "the first. Keep noise multiplier, batch size and steps out of the space."
+                )
+            if best is None or score > best[0]:
+                best = float(score), drawn, model.get_weights()
+        assert best is not None  # there is at least one trial
+        score, drawn, weights = best
+        event = dp_event.RepeatAndSelectDpEvent(
+            dp_accounting.ComposedDpEvent([_event(entry) for entry in first]),
+            self.mean_trials,
+            _SHAPES[self.trials],
+        )
+        return BestTrial(drawn, score, weights, event)
+
+    def _number_of_trials(self, generator: np.random.Generator) -> int:
+        """At least 1, of the distribution that the event names."""
+        if self.trials == "geometric":
+            return int(generator.geometric(1.0 / self.mean_trials))
+
+        def excess(log_odds: float) -> float:  # of the mean for gamma = exp(-log_odds)
+            return np.expm1(log_odds) / log_odds - self.mean_trials
+
+        gamma = np.exp(-optimize.brentq(excess, 1e-9, 2.0 + 3.0 * np.log(self.mean_trials)))
+        return int(generator.logseries(1.0 - gamma))
+
+
+def _drawn(space: Mapping[str, Sequence], generator: np.random.Generator) -> dict[str, Any]:
+    return {name: values[int(generator.integers(len(values)))] for name, values in space.items()}
+
+
+def _entries(ledger: PrivacyLedger) -> tuple[Entry, ...]:
+    """What was released in a trial, if a search of such trials can be accounted for."""
+    entries = tuple(entry for entry in ledger.entries if entry.is_released)
+    for entry in entries:
+        of_users = isinstance(entry, LedgerEntry) and entry.unit == "user"
+        of_passes = isinstance(entry, LedgerEntry) and entry.sampling.kind != "poisson"
+        if of_users or of_passes or entry.noise_multiplier == 0:
+            raise ValueError(
+                "Expected trials with privacy of examples, on Poisson samples, with noise. "
+                f"Received: {entry}. No epsilon of a search is implemented for it."
+            )
+    if not entries:
+        raise ValueError(
+            "Expected a train function that trains privately. Received: a model that nothing was "
+            "spent on. Call make_private and fit in it."
+        )
+    return entries
+
+
+def _event(entry: Entry) -> dp_accounting.DpEvent:
+    if isinstance(entry, LedgerEntry):
+        gaussian = dp_accounting.GaussianDpEvent(entry.noise_multiplier)
+        return entry.sampling.event(gaussian, entry.steps)
+    return dp_accounting.SelfComposedDpEvent(entry.event, entry.steps)
