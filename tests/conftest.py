@@ -1,4 +1,4 @@
-"""Plain `pytest` or `pytest --all`; threads and memory; `pytest --hypothesis-profile=long`."""
+"""Plain `pytest`, `--part` or `--all`; threads and memory; `pytest --hypothesis-profile=long`."""
 
 import gc
 import itertools
@@ -45,6 +45,7 @@ def graph_optimizer(request):
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run all tests, not the fast set alone")
+    parser.addoption("--part", help="K/N: of the tests that are not in the fast set, part K of N")
     parser.addoption(
         "--all-models", action="store_true", help="run all of tests/hostile/model_attacks"
     )
@@ -54,7 +55,7 @@ _COLLECTED = pytest.StashKey[set]()
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves the fast set, unless files or folders were named or `--all` was given."""
+    """Leaves the fast set, unless files, folders, `--all` or a part of the others were named."""
     if config.getoption("file_or_dir"):
         return
     names = {item: fast_set.names_of(item.nodeid) for item in items}
@@ -62,8 +63,15 @@ def pytest_collection_modifyitems(config, items):
     if config.getoption("--all"):
         return
     fast = fast_set.listed() | fast_set.noticing_mutations()
-    config.hook.pytest_deselected(items=[item for item in items if not names[item] & fast])
-    items[:] = [item for item in items if names[item] & fast]
+    part = config.getoption("--part")
+
+    def chosen(item):
+        if part:
+            return not names[item] & fast and fast_set.is_in_part(item.nodeid, part)
+        return names[item] & fast
+
+    config.hook.pytest_deselected(items=[item for item in items if not chosen(item)])
+    items[:] = [item for item in items if chosen(item)]
 
 
 @pytest.fixture

@@ -1,11 +1,14 @@
 """Which tests plain `pytest` runs: those of `tests/fast_set.txt` and of `docs/mutations.md`.
 
+The others are cut into parts by their names, so that a run of limited time can take one of them.
+
 A line of the list is a folder, a file, a test function or a case of one, and stands for all tests
 in it.  What notices a mutation belongs to the set without being listed.
 """
 
 import itertools
 import re
+import zlib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,3 +33,14 @@ def names_of(test):
     path, _, name = test.partition("::")
     folders = itertools.accumulate(path.split("/"), "{}/{}".format)
     return {*folders, f"{path}::{name.partition('[')[0]}", test}
+
+
+def is_in_part(test, part):
+    """Whether a test is in part "K/N", 1 to N; the cases of a function are in one part.
+
+    A file of `tests/workers` is in one part as a whole: its tests share what processes have done.
+    """
+    path, _, name = test.partition("::")
+    together = path if path.startswith("tests/workers/") else f"{path}::{name.partition('[')[0]}"
+    number, parts = map(int, part.split("/"))
+    return zlib.crc32(together.encode()) % parts == number - 1

@@ -153,8 +153,8 @@ def recorded_releases(part):
     """Collects what `part` takes from the noisy blocks of each step."""
     recorded, release = [], GaussianMechanism.release
 
-    def recording(mechanism, sums, noise):
-        blocks = release(mechanism, sums, noise)
+    def recording(mechanism, *arguments):
+        blocks = release(mechanism, *arguments)
         recorded.append(part(blocks))
         return blocks
 
