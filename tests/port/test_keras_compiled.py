@@ -12,6 +12,7 @@ from tf_lowrank_dp._keras.compiled import (
     compiled_loss,
     compiled_metrics,
     epoch_files,
+    first_epoch,
     loss_object,
     loss_of_step,
     loss_tracker,
@@ -186,6 +187,28 @@ def test_record_optimizer_changes_what_is_saved():
     record_optimizer(model, keras.optimizers.Adam(0.25))
     saved = model.get_compile_config()["optimizer"]
     assert saved["class_name"] == "Adam" and saved["config"]["learning_rate"] == 0.25
+
+
+def test_the_first_epoch_is_that_of_a_restored_backup_or_the_one_given(tmp_path):
+    class Noting(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            found.append(first_epoch(self.model, 1))
+
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            raise KeyboardInterrupt
+
+    found = []
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    backup = keras.callbacks.BackupAndRestore(tmp_path)
+    callbacks = [backup, Noting(), Stop()]
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(
+                *[np.zeros([2, 1])] * 2, initial_epoch=1, epochs=9, verbose=0, callbacks=callbacks
+            )
+    assert found == [1, 2]
 
 
 def test_epoch_files_hold_the_number_of_epochs(tmp_path):

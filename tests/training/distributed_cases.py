@@ -1,10 +1,12 @@
 """Ways to distribute training, each tried in a process with two CPUs: prints what came of them.
 
-`python -m tests.training.distributed_cases` prints `{case: [error, message, releases]}` as JSON.
+`python -m tests.training.distributed_cases [CASE ...]` prints `{case: [error, message, releases]}`
+as JSON.
 """
 
 import json
 import os
+import sys
 
 import keras
 import numpy as np
@@ -247,6 +249,8 @@ def main():
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     found = {}
     for name, function, argument in cases():
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         error = None
         try:
             function(argument)
