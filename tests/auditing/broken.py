@@ -11,7 +11,7 @@ NORMAL = NoiseGenerator.normal
 
 def no_clipping(batch_size):
     """Gradients are summed as they are."""
-    return mock.patch.object(gaussian, "clip_factors", lambda block, presence, clip: presence)
+    return mock.patch.object(gaussian, "clip_factors", lambda block, presence, *_: presence)
 
 
 def noise_divided_by_batch_size(batch_size):

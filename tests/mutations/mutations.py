@@ -68,7 +68,7 @@ DRAWS = "tracing/test_random_ops.py"
 CHIEF, PARTS = "workers/test_chief.py", "workers/test_parts.py"
 ENGINE, REFUSALS = "mechanism/test_engine.py", "training/test_refusals.py"
 RUNNING = "training/test_running_fit.py"
-DRAW = "yield index + count * poisson_draw(generator, num_rows, self.sampling_rate)"
+DRAW = "yield own.start + own.step * poisson_draw(generator, len(own), self.sampling_rate)"
 ADD_NOISE = "[tensor + tf.cast(deviation * next(normals), tensor.dtype) for tensor in block]"
 
 MUTATIONS = [
@@ -187,13 +187,18 @@ MUTATIONS = [
     ),
     mutation(
         2, "each worker draws at the rate of its own rows", "sampling/poisson.py",
-        DRAW, DRAW.replace("self.sampling_rate", "min(1.0, count * self.sampling_rate)"),
+        DRAW, DRAW.replace("self.sampling_rate", "min(1.0, own.step * self.sampling_rate)"),
         f"{PARTS}::test_each_row_is_in_exactly_one_part_and_drawn_at_the_global_rate",
     ),
     mutation(
-        2, "each worker draws from all rows", "sampling/poisson.py",
-        "index, count = self._part", "index, count = 0, 1",
+        2, "each worker draws from all rows", "sampling/parts.py",
+        "range(index, sampler.num_examples, count)", "range(sampler.num_examples)",
         f"{PARTS}::test_each_row_is_in_exactly_one_part_and_drawn_at_the_global_rate",
+    ),
+    mutation(
+        2, "each worker draws from its shard at the rate of its own rows", "sampling/parts.py",
+        "other._draw_from(sum(sizes), batch_size)", "other._draw_from(sizes[index], batch_size)",
+        f"{PARTS}::test_rows_of_shards_are_drawn_at_the_rate_of_all_rows_and_accounted_as_one_draw",
     ),
     mutation(
         2, "each worker has carriers of its own", "mechanism/engine.py",
@@ -201,8 +206,8 @@ MUTATIONS = [
         "workers/test_traffic.py::test_carriers_come_from_the_chief",
     ),
     mutation(
-        2, "workers may have other rows, or another order of them", "training/fit.py",
-        "data.rows_digest(seed_of_chief(workers))", "seed_of_chief(workers) * 0",
+        2, "workers may have other rows, or another order of them", "training/agreement.py",
+        "digest = data.rows_digest(seed)", "digest = seed * 0",
         f"{CHIEF}::test_rows_in_another_order_are_told",
     ),
     mutation(
@@ -608,8 +613,8 @@ MUTATIONS = [
     ),
     mutation(
         18, "users are counted per row: the ledger has the number of rows", "sampling/poisson.py",
-        "Sampling.poisson(self._num_examples, self._batch_size, unit=self._unit)",
-        "Sampling.poisson(rows.count_rows(self._data), self._batch_size, unit=self._unit)",
+        "Sampling.poisson(self._num_examples, size,",
+        "Sampling.poisson(rows.count_rows(self._data), size,",
         "training/test_units.py::test_the_ledger_and_the_statement_are_about_users",
         "sampling/test_users.py::"
         "test_users_are_drawn_at_the_rate_that_is_stated_and_their_rows_alike",

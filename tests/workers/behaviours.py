@@ -19,6 +19,7 @@ from tests.workers import cases
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.sampling import PoissonSampler
+from tf_lowrank_dp.sampling.parts import part
 
 DEVIATION = 3.0
 
@@ -40,9 +41,9 @@ def private(workers, clip=1.0, units=6, **settings):
     return model
 
 
-def fit(model, callbacks=(), steps=6, epochs=1, data=None, batch_size=12):
+def fit(model, callbacks=(), steps=6, epochs=1, data=None, batch_size=12, **arguments):
     x, y = cases.rows() if data is None else data
-    arguments = {"batch_size": batch_size, "steps_per_epoch": steps, "epochs": epochs}
+    arguments |= {"batch_size": batch_size, "steps_per_epoch": steps, "epochs": epochs}
     return model.fit(x, y, verbose=0, callbacks=list(callbacks), **arguments)
 
 
@@ -58,6 +59,7 @@ def disagreements(workers):
         "model": ({"units": 7}, {}),
         "steps": ({}, {"steps": 7}),
         "versions": ({}, {}),
+        "sharded": ({}, {"sharded": True}),
     }
     found, version = {}, keras.__version__
     for name, (of_model, of_fit) in tries.items():
@@ -151,7 +153,8 @@ def draws(workers):
     rows = np.arange(30, dtype="float32")[:, None]
     seen = []
 
-    sampler = PoissonSampler(rows, batch_size=6, steps=400).part(workers.index, workers.count)
+    sampler = PoissonSampler(rows, batch_size=6, steps=400)
+    sampler = part(sampler, workers.index, workers.count)
     for batch in sampler.as_dataset().as_numpy_iterator():
         seen.append(batch["x"][batch["presence"] > 0, 0].astype(int))
     return seen

@@ -15,6 +15,7 @@ import numpy as np
 import tf_lowrank_dp as tfdp
 from tests.workers.processes import fork_workers
 from tf_lowrank_dp.sampling import PoissonSampler
+from tf_lowrank_dp.sampling.parts import part
 from tf_lowrank_dp.training import start_run
 
 STEPS = 20
@@ -66,6 +67,7 @@ SETTINGS = {  # each of them with one algorithm: a case takes seconds
     "rgp": {"jit_compile": True},
     "sparse": {"batch_size": 1},  # most shares are empty
     "gep with noise": {"steps": 1},
+    "sharded": {"sharded": True},
 }
 
 
@@ -88,13 +90,19 @@ def compiled(workers, optimizer, microbatch_size=None, seed=0, **settings):
     return model
 
 
-def trained(workers, name, batch_size=12, steps=STEPS, **settings):
+def trained(workers, name, batch_size=12, steps=STEPS, sharded=False, **settings):
     """Weights, epsilon and steps of a case."""
     # Each worker has weights of its own before: those of the chief count.
     optimizer = OPTIMIZERS.get(name, OPTIMIZERS["dpsgd"])()
     model = compiled(workers, optimizer, seed=workers.index, **settings)
-    sampler = PoissonSampler(*rows(), batch_size=batch_size, steps=steps, seed=5)
-    model.fit(sampler, verbose=0)
+    if sharded:
+        x, y = rows()
+        own = slice(None) if workers.alone else slice(workers.index, None, workers.count)
+        arguments = {"batch_size": batch_size, "steps_per_epoch": steps, "sharded": True}
+        model.fit(x[own], y[own], verbose=0, **arguments)
+    else:
+        sampler = PoissonSampler(*rows(), batch_size=batch_size, steps=steps, seed=5)
+        model.fit(sampler, verbose=0)
     epsilon = tfdp.privacy_spent(model)
     ledger = model.optimizer.ledger
     return [v.numpy() for v in model.trainable_variables], epsilon, ledger.num_steps
@@ -106,7 +114,7 @@ def drawing_as(count):
     own = PoissonSampler._draws
 
     def draws(sampler):
-        for drawn in zip(*(own(sampler.part(i, count)) for i in range(count)), strict=True):
+        for drawn in zip(*(own(part(sampler, i, count)) for i in range(count)), strict=True):
             yield np.sort(np.concatenate(drawn))
 
     PoissonSampler._draws = draws

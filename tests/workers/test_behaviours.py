@@ -45,6 +45,7 @@ DIFFERENT = {
     "model": ("model", "(8, 7)"),
     "steps": ("epochs and their steps", "7"),
     "versions": ("versions", "0.0"),
+    "sharded": ("sharded", "True"),
 }
 
 

@@ -5,8 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
+from tf_lowrank_dp.accounting.statement import statement
 from tf_lowrank_dp.sampling import PoissonSampler, Records
 from tf_lowrank_dp.sampling.padding import part_rows
+from tf_lowrank_dp.sampling.parts import part, shard
 
 ROWS, BATCH = 30, 6
 X = np.arange(ROWS, dtype="float32")[:, None]
@@ -21,7 +24,7 @@ def drawn(sampler):
 def test_each_row_is_in_exactly_one_part_and_drawn_at_the_global_rate(count):
     steps, rate = 2_000, BATCH / ROWS
     sampler = PoissonSampler(X, batch_size=BATCH, steps=steps)
-    counts = [drawn(sampler.part(index, count)) for index in range(count)]
+    counts = [drawn(part(sampler, index, count)) for index in range(count)]
     for index, of_part in enumerate(counts):
         assert np.flatnonzero(of_part.sum(axis=0)).tolist() == list(range(index, ROWS, count))
     together = sum(counts)
@@ -32,14 +35,42 @@ def test_each_row_is_in_exactly_one_part_and_drawn_at_the_global_rate(count):
     assert sizes.var() == pytest.approx(ROWS * rate * (1 - rate), rel=5 * math.sqrt(2 / steps))
 
 
+def test_rows_of_shards_are_drawn_at_the_rate_of_all_rows_and_accounted_as_one_draw():
+    sizes, steps = [20, 7, 3], 2_000
+    own = [PoissonSampler(np.zeros((size, 1)), batch_size=1, steps=steps) for size in sizes]
+    shards = [shard(sampler, index, sizes, batch_size=12) for index, sampler in enumerate(own)]
+    assert {s.sampling for s in shards} == {Sampling.poisson(30, 12, shards=3)}
+    deviation = math.sqrt(steps * 0.4 * 0.6)
+    for size, sampler in zip(sizes, shards, strict=True):
+        counts = drawn(sampler)
+        assert counts.max() == 1 and not counts[:, size:].any()
+        assert np.all(np.abs(counts[:, :size].sum(axis=0) - steps * 0.4) < 5 * deviation)
+
+
+def test_shards_of_a_seed_draw_independently():
+    sizes = [15, 15]
+    own = [PoissonSampler(np.zeros((15, 1)), batch_size=1, steps=200, seed=3) for _ in sizes]
+    first, second = (drawn(shard(s, i, sizes, batch_size=15)) for i, s in enumerate(own))
+    agreement = np.mean(first[:, :15] == second[:, :15])
+    assert abs(agreement - 0.5) < 5 * 0.5 / math.sqrt(200 * 15)
+
+
+def test_the_statement_says_that_shards_are_the_users_word():
+    ledger = PrivacyLedger([LedgerEntry(Sampling.poisson(30, 12, shards=3), 1.0, steps=5)])
+    assert "no example has rows on two, as was stated" in " ".join(statement(ledger, 1e-3).split())
+    alone = PrivacyLedger([LedgerEntry(Sampling.poisson(30, 12), 1.0, steps=5)])
+    assert ledger.epsilon(1e-3) == alone.epsilon(1e-3)
+    assert PrivacyLedger.from_json(ledger.to_json()) == ledger
+
+
 def test_parts_are_accounted_as_the_whole():
     sampler = PoissonSampler(X, batch_size=BATCH)
-    assert sampler.part(1, 3).sampling == sampler.sampling
+    assert part(sampler, 1, 3).sampling == sampler.sampling
 
 
 def test_parts_of_a_seed_are_independent_and_reproducible():
     sampler = PoissonSampler(X, batch_size=ROWS // 2, steps=200, seed=3)
-    first, again, second = (drawn(sampler.part(i, 2)) for i in (0, 0, 1))
+    first, again, second = (drawn(part(sampler, i, 2)) for i in (0, 0, 1))
     assert np.array_equal(first, again)
     agreement = np.mean(first[:, 0::2] == second[:, 1::2])
     assert abs(agreement - 0.5) < 5 * 0.5 / math.sqrt(200 * ROWS / 2)

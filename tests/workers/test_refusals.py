@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_lowrank_dp as tfdp
 from tests.workers import cases
 from tf_lowrank_dp.workers import join
-from tf_lowrank_dp.workers.agreement import Disagreement, refuse_differences
+from tf_lowrank_dp.workers.agreement import Disagreement, refuse_differences, refuse_same_rows
 from tf_lowrank_dp.workers.alone import ALONE, Workers
 from tf_lowrank_dp.workers.leaves import map_leaves
 
@@ -130,6 +130,18 @@ def test_joining_when_tensorflow_is_at_work_is_refused(cluster):
 def test_a_cluster_of_one_is_alone(cluster, jobs):
     cluster(jobs)
     assert tfdp.join_workers() is ALONE
+
+
+def test_the_same_rows_in_two_shards_are_refused():
+    with pytest.raises(Disagreement, match="the same rows on workers 0 and 2"):
+        refuse_same_rows(["a", "b", "a"])
+
+
+def test_a_sampler_of_all_rows_is_refused_as_a_shard(two):
+    model = cases.compiled(two, cases.OPTIMIZERS["dpsgd"]())
+    sampler = tfdp.PoissonSampler(*cases.rows(), batch_size=12)
+    with pytest.raises(ValueError, match="this worker's rows with sharded=True"):
+        model.fit(sampler, sharded=True)
 
 
 def test_a_difference_is_shown_by_worker():

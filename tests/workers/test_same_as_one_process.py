@@ -9,7 +9,7 @@ import pytest
 
 from tests.workers.processes import ROOT, environment
 
-TWO = ["dpsgd", "powersgd", "sparse", "gep", "rgp", "lsg", "gep with noise"]
+TWO = ["dpsgd", "powersgd", "sharded", "sparse", "gep", "rgp", "lsg", "gep with noise"]
 CASES = [*(f"2:{name}" for name in TWO), "3:lsg"]
 
 

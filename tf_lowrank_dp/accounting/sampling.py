@@ -65,6 +65,8 @@ class Sampling:
         steps_per_pass: shuffle: number of batches of a pass over the data. Else None.
         unit: what is drawn and clipped as one, "example" or "user": then `num_examples` and
             `batch_size` are numbers of users, each with all of its rows.
+        shards: number of workers that each drew from rows of their own; 1 where all rows were
+            known to each. That no row is in two shards is what was stated.
 
     Example:
 
@@ -81,11 +83,13 @@ class Sampling:
     sampling_rate: float | None = None
     steps_per_pass: int | None = None
     unit: Unit = "example"
+    shards: int = 1
 
     def __post_init__(self) -> None:
         _validate.one_of(KINDS, kind=self.kind)
         _validate.one_of(("example", "user"), unit=self.unit)
         self._set("batch_size", _validate.integer_at_least(1, batch_size=self.batch_size))
+        self._set("shards", _validate.integer_at_least(1, shards=self.shards))
         if self.num_examples is not None:
             self._set("num_examples", _validate.integer_at_least(1, num_examples=self.num_examples))
             _check_batch_size(self.batch_size, self.num_examples)
@@ -101,6 +105,7 @@ class Sampling:
         batch_size: int | None = None,
         sampling_rate: float | None = None,
         unit: Unit = "example",
+        shards: int = 1,
     ) -> Sampling:
         """Poisson sampling: a coin for each example and each batch.
 
@@ -110,6 +115,7 @@ class Sampling:
             sampling_rate: probability in (0, 1] that a batch includes an example; by default
                 batch_size / num_examples.
             unit: "example", or "user" where users are drawn.
+            shards: number of workers that each drew from rows of their own.
 
         Raises:
             ValueError: a value is missing or out of its range, or the three contradict each other.
@@ -121,7 +127,7 @@ class Sampling:
         """
         # Without a batch size: `__post_init__` refuses.
         size = cast(int, batch_size)
-        return cls("poisson", num_examples, size, sampling_rate=sampling_rate, unit=unit)
+        return cls("poisson", num_examples, size, sampling_rate, unit=unit, shards=shards)
 
     @classmethod
     def shuffle(

@@ -42,6 +42,7 @@ _PROTECTS = {
     "example": "It protects single examples, not users who contributed several of them.",
     "user": "It protects users as the data tell them apart, with all examples of each.",
 }
+_SHARDS = "Several workers drew from rows of their own: no {unit} has rows on two, as was stated."
 _ASSUMPTIONS = (
     "Batches were drawn as stated, and the number of {unit}s is public.",
     "{protects}",
@@ -144,11 +145,14 @@ def assumptions_of(
     ledger: PrivacyLedger, planned: Iterable[Entry] = (), size: int | None = None
 ) -> tuple[str, ...]:
     """Under which assumptions the guarantee holds; `size` as in `neighbours_of`."""
-    unit = unit_of([*ledger.entries, *planned])
+    entries = [*ledger.entries, *planned]
+    unit = unit_of(entries)
     protects = _PROTECTS[unit]
     if size is not None:
         protects = f"It protects users who contributed at most {size} examples each."
     lines = tuple(line.format(unit=unit, protects=protects) for line in _ASSUMPTIONS)
+    if any(isinstance(entry, LedgerEntry) and entry.sampling.shards > 1 for entry in entries):
+        lines = (_SHARDS.format(unit=unit), *lines)
     return lines if ledger.prior_spend_unknown else (_INITIAL_WEIGHTS, *lines)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -126,7 +125,8 @@ class PoissonSampler:
         self._steps = None if steps is None else _validate.integer_at_least(1, steps=steps)
         self._seed = None if seed is None else _validate.integer_at_least(0, seed=seed)
         self._streams = itertools.count()
-        self._part = (0, 1)
+        self._worker, self._shards = 0, 1  # other numbers: see `parts`
+        self._own: range | None = None
         self._records = x if isinstance(x, Records) else None
         self._mapped: MappedRecords | None = None
         if isinstance(x, Records):
@@ -192,7 +192,8 @@ class PoissonSampler:
     @property
     def sampling(self) -> Sampling:
         """What the accountant has to know about these draws."""
-        return Sampling.poisson(self._num_examples, self._batch_size, unit=self._unit)
+        size = self._batch_size
+        return Sampling.poisson(self._num_examples, size, unit=self._unit, shards=self._shards)
 
     @property
     def element_spec(self) -> dict:
@@ -238,28 +239,15 @@ class PoissonSampler:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(steps))
         return dataset.prefetch(tf.data.AUTOTUNE)
 
-    def part(self, index: int, count: int) -> PoissonSampler:
-        """The same sampler for the rows `index::count`, at the same rate.
-
-        Formal guarantee: each row is in exactly one of the `count` parts, so that draws of all
-        parts, each by itself, are one draw of all rows.
-        """
-        other = copy.copy(self)
-        other._seed, other._part = self._seed, (index, count)
-        granule = padding.ceil_sqrt(-(-self._batch_size // count))
-        other._pad_to_multiple = min(self._pad_to_multiple, granule)
-        return other
-
     def rows_digest(self, seed: int) -> str:
         """See `rows_digest`; of all rows, whichever are drawn from."""
         return rows_digest(self._data, self._records, seed)
 
     def _draws(self) -> Iterator[np.ndarray]:
         """Yields the indices of draws, from a random stream of this iteration alone."""
-        index, count = self._part
-        num_rows = len(range(index, self._num_examples, count))
+        own = range(self._num_examples) if self._own is None else self._own
         for generator in self._generators():
-            yield index + count * poisson_draw(generator, num_rows, self.sampling_rate)
+            yield own.start + own.step * poisson_draw(generator, len(own), self.sampling_rate)
 
     def _generators(self) -> Iterator[np.random.Generator]:
         """Yields what each draw of an iteration takes its random numbers from."""
@@ -267,7 +255,7 @@ class PoissonSampler:
         if self._seed is None:
             generator = randomness.secret_generator()
         else:
-            generator = randomness.seeded_generator(self._seed, next(self._streams), self._part[0])
+            generator = randomness.seeded_generator(self._seed, next(self._streams), self._worker)
         for _ in itertools.count() if self._steps is None else range(self._steps):
             if self._seed is None and process != randomness.process_token():
                 generator, process = randomness.secret_generator(), randomness.process_token()

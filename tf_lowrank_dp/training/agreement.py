@@ -20,9 +20,10 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.sampling.rows_digest import rows_digest
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.data import TrainingData
 from tf_lowrank_dp.training.state import ledger_of, things_of
 from tf_lowrank_dp.workers import Workers
-from tf_lowrank_dp.workers.agreement import refuse_differences
+from tf_lowrank_dp.workers.agreement import refuse_differences, refuse_same_rows
 from tf_lowrank_dp.workers.join import joined
 
 
@@ -135,9 +136,25 @@ def take_values_of_chief(
     SPENDING.see(model.weights)
 
 
-def seed_of_chief(workers: Workers) -> int:
-    """A number that nobody has known before."""
-    return workers.gather_numbers(secrets.randbits(31))[0][0]
+def facts_of(data: TrainingData, epochs: int, workers: Workers) -> dict[str, object]:
+    """What has to be the same on all workers, beside model and optimizer.
+
+    Args:
+        data: which this worker draws from.
+        epochs: of the call of `fit`.
+        workers: several.
+
+    Raises:
+        Disagreement: two workers have the same rows, and both have said that they are its own.
+    """
+    assert data.rows_digest is not None
+    seed = workers.gather_numbers(secrets.randbits(31))[0][0]  # nobody has known it before
+    digest = data.rows_digest(seed)
+    facts = {"epochs and their steps": [epochs, data.steps_per_epoch]}
+    if data.sampling.shards == 1:
+        return {"rows, in their order": digest, **facts}
+    refuse_same_rows(workers.gather(digest))
+    return {"kind of rows": data.element_spec, **facts}
 
 
 def _of_model(model: keras.Model, optimizer: DPOptimizer) -> dict[str, object]:

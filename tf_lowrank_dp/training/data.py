@@ -21,9 +21,12 @@ from tf_lowrank_dp.sampling import (
     declared_dataset,
     to_rows,
 )
+from tf_lowrank_dp.sampling.parts import part, shard
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.random_batch import completed
 from tf_lowrank_dp.training.state import state_of
+from tf_lowrank_dp.workers import Workers
+from tf_lowrank_dp.workers.agreement import refuse_differences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,10 +116,18 @@ def training_data(
     seed: int | None,
     unit_ids: Nested = None,
     rows_per_unit: int | None = None,
+    sharded: bool = False,
 ) -> TrainingData:
     """Samples arrays ourselves; takes the user's word for data sets that are already batched."""
     refuse_distribution(data=x)
     workers = state_of(model).workers
+    sharded = sharded and not workers.alone
+    batch_size_of_all = 32 if batch_size is None else batch_size
+    if sharded and (isinstance(x, PoissonSampler) or is_batched(x)):
+        raise ValueError(
+            "Expected this worker's rows with sharded=True, of which fit draws. Received: "
+            f"{type(x).__name__}. Pass arrays or Records, and the batch_size of all workers."
+        )
     if isinstance(x, PoissonSampler):
         _refuse_beside_batches("a PoissonSampler", y, sample_weight, class_weight)
         _refuse_statement(sampling, sampling_rate, num_examples)
@@ -159,19 +170,22 @@ def training_data(
         sampler = (UserSampler if units else PoissonSampler)(
             x,
             y,
-            batch_size=32 if batch_size is None else batch_size,
+            batch_size=1 if sharded else batch_size_of_all,
             sample_weight=sample_weight,
             class_weight=class_weight,
             seed=seed,
             **units,
         )
+    own = sampler
+    if not workers.alone:
+        own = _of_worker(sampler, workers, batch_size_of_all if sharded else None)
+        sampler = own if sharded else sampler
     steps = steps_per_epoch or sampler.steps or sampler.steps_per_epoch
     if steps > (sampler.steps or steps):
         raise ValueError(
             f"Expected steps_per_epoch to be at most the steps of the PoissonSampler, "
             f"{sampler.steps}. Received: steps_per_epoch={steps}. Leave it out."
         )
-    own = sampler if workers.alone else sampler.part(workers.index, workers.count)
     dataset = _preprocessed(model, own.as_dataset().take(steps))
     return TrainingData(
         dataset,
@@ -181,6 +195,18 @@ def training_data(
         seeded=sampler.seeded,
         rows_digest=sampler.rows_digest,
     )
+
+
+def _of_worker(
+    sampler: PoissonSampler, workers: Workers, batch_size: int | None
+) -> PoissonSampler:
+    """What one of several draws: part of the rows that all have, or its own of a larger batch."""
+    sharded = batch_size is not None
+    found = workers.gather_numbers(int(sharded), sampler.num_examples)
+    refuse_differences([{"sharded": str(bool(kind))} for kind, _ in found])
+    if batch_size is None:
+        return part(sampler, workers.index, workers.count)
+    return shard(sampler, workers.index, [size for _, size in found], batch_size)
 
 
 def split_rows(x: Nested, y: Nested, sample_weight: Nested, fraction: float) -> tuple[tuple, tuple]:

@@ -15,7 +15,7 @@ from tf_lowrank_dp._types import Logs, Nested
 from tf_lowrank_dp.sampling import to_rows
 from tf_lowrank_dp.sampling.padding import part_rows
 from tf_lowrank_dp.spending import SPENDING
-from tf_lowrank_dp.training.agreement import seed_of_chief
+from tf_lowrank_dp.training.agreement import facts_of
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, split_rows, training_data
@@ -36,7 +36,6 @@ from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.unit_arguments import check_units
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
 from tf_lowrank_dp.training.worker_callbacks import ended_together, in_step
-from tf_lowrank_dp.workers import Workers
 
 
 @ended_together
@@ -66,6 +65,7 @@ def fit(
     rows_per_unit: int | None = None,
     augment: Callable | None = None,
     multiplicity: int = 1,
+    sharded: bool = False,
 ) -> keras.callbacks.History:
     """Trains a private model; `model.fit` of a model that was made private.
 
@@ -94,6 +94,8 @@ def fit(
             step before the model is.
         multiplicity: number of copies of each row in a step, each with random numbers of its own in
             `augment` and in the model, whose gradients are averaged before the clip.
+        sharded: of several workers: each passes rows that no other has, which is your word, and
+            the `batch_size` of all; else all pass the same rows in the same order.
 
     Returns:
         Keras' history.  Loss and metrics in it are computed without noise: they are not private.
@@ -141,6 +143,7 @@ def fit(
         seed=optimizer.seed,
         unit_ids=unit_ids,
         rows_per_unit=rows_per_unit,
+        sharded=sharded,
     )
     build_model(model, data.element_spec["x"])
     data = data.completed(model).repeated(multiplicity)
@@ -168,7 +171,7 @@ def fit(
         loss=loss,
         target_spec=spec,
         rows_per_unit=data.rows_per_unit,
-        facts=None if workers.alone else _facts(data, workers, epochs),
+        facts=None if workers.alone else facts_of(data, epochs, workers),
     )
     run.judged = judged
     validation_batch_size = validation_batch_size or batch_size or 32
@@ -252,15 +255,6 @@ def _judged(
     judged = JudgedGraphs(model, loss, method, rows)
     judged.judge(data.element_spec)
     return judged
-
-
-def _facts(data: TrainingData, workers: Workers, epochs: int) -> dict[str, object]:
-    """What has to be the same on all workers, beside model and optimizer."""
-    assert data.rows_digest is not None
-    return {
-        "rows, in their order": data.rows_digest(seed_of_chief(workers)),
-        "epochs and their steps": [epochs, data.steps_per_epoch],
-    }
 
 
 def _steps_taken(model: keras.Model, data: TrainingData) -> int:

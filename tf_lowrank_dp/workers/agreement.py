@@ -35,6 +35,29 @@ def refuse_differences(facts: Sequence[Mapping[str, str]]) -> None:
         )
 
 
+def refuse_same_rows(digests: Sequence[str]) -> None:
+    """Refuses workers that have the same rows, though each has said that they are its own.
+
+    Args:
+        digests: of the rows of each worker.
+
+    Raises:
+        Disagreement: two are equal.
+
+    Example:
+
+    >>> refuse_same_rows(["a1", "b2"])
+    """
+    if len(set(digests)) < len(digests):
+        same = next(digest for digest in digests if digests.count(digest) > 1)
+        indices = [str(i) for i, digest in enumerate(digests) if digest == same]
+        raise Disagreement(
+            "Expected rows of its own on each worker with sharded=True. Received: the same rows on "
+            f"workers {' and '.join(indices)}. Nothing was spent. Leave sharded out where all "
+            "workers have all rows; they share them then."
+        )
+
+
 def _table(different: Mapping[str, Sequence[str]]) -> str:
     """A line for each value of each thing, with the workers that have it."""
     lines = []
