@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from benchmarks import accuracy
 from benchmarks.recorded import ROOT, interval, model_of, quickstart, step_times
 
 _PART = re.compile(r"(<!-- recorded: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -64,10 +65,17 @@ def quickstart_table() -> str:
     return table(rows)
 
 
+def accuracy_table() -> str:
+    """Methods, networks and tasks of which all seeds are recorded."""
+    lines = accuracy.table(accuracy.Runs(ROOT / "benchmarks/records/accuracy.jsonl", None).records)
+    return "".join(f"{line}\n" for line in lines if not line.endswith(("| 1 |", "| 2 |")))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "step time": step_time_table,
     "faster": faster,
     "quickstart": quickstart_table,
+    "accuracy": accuracy_table,
 }
 
 

@@ -9,7 +9,14 @@ from benchmarks.pages import PARTS, pages, written
 from benchmarks.recorded import ROOT
 
 PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in pages()}
-MADE = ("README.md", "docs/index.md", "docs/speed.md", "docs/results.md", "docs/faq.md")
+MADE = (
+    "README.md",
+    "docs/index.md",
+    "docs/speed.md",
+    "docs/results.md",
+    "docs/faq.md",
+    "docs/accuracy.md",
+)
 # A figure: a number with a unit, or a ratio.
 FIGURE = re.compile(r"\d[\d.,]*\s?(?:%|s\b|ms\b|times\b|minutes?\b|hours?\b|MiB\b|x faster)")
 

@@ -11,11 +11,13 @@ from tf_lowrank_dp.training.report import (
     privacy_statement,
 )
 from tf_lowrank_dp.training.trainer import PrivateTrainer
+from tf_lowrank_dp.training.weight_standardization import WeightStandardization
 
 __all__ = [
     "PrivacyBudget",
     "PrivateSearch",
     "PrivateTrainer",
+    "WeightStandardization",
     "make_private",
     "make_standard",
     "privacy_report",
