@@ -26,10 +26,14 @@ class CompiledLoss:
         model: a compiled Keras model.
         batch_size: the expected batch size, see `added_losses`.
         augment: applied to the inputs `(b, ...)` first, as a layer of the model would be; or None.
+
+    Attributes:
+        y_pred_spec: nested `tf.TensorSpec` of the outputs, when they have been seen; else None.
     """
 
     def __init__(self, model: keras.Model, batch_size: float, augment: Callable | None = None):
         self.augment = augment
+        self.y_pred_spec: Nested = None
         self._model = model
         self._batch_size = batch_size
         self._compiled = compiled_loss(model)
@@ -57,6 +61,7 @@ class CompiledLoss:
                 y_pred = model(batch["x"], training=True)
             else:
                 y_pred = model(batch["x"])
+        self.y_pred_spec = tf.nest.map_structure(tf.type_spec_from_value, y_pred)
         total: list[tf.Tensor] = []
         parts: list[tf.Tensor] = []
         if self._own:

@@ -20,6 +20,7 @@ from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, split_rows, training_data
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
+from tf_lowrank_dp.training.metrics import build_metrics
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.running_fit import (
@@ -157,6 +158,8 @@ def fit(
     size = units_at_once(state.microbatch_size, per_unit)
     rows = part_rows(data.sampling, size, workers.count) * per_unit if compiled else None
     judged = _judged(model, loss, data, optimizer.gradient_method, rows)
+    if loss.y_pred_spec is not None:
+        build_metrics(model, data.element_spec.get("y"), loss.y_pred_spec)
     if optimizer.public_data is not None:
         warn_about_overlap(optimizer.public_data.features, x)
     spec = data.element_spec.get("y")

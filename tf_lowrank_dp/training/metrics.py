@@ -43,6 +43,27 @@ def update_metrics(
     tf.cond(tf.reduce_any(present), update, lambda: None)
 
 
+def build_metrics(model: keras.Model, y: Nested, y_pred: Nested) -> None:
+    """Makes the variables of metrics before the step is traced, which would be traced again else.
+
+    Args:
+        model: a compiled Keras model.
+        y, y_pred: nested `tf.TensorSpec` of targets, or None, and outputs.
+    """
+
+    def update(y: Nested, y_pred: Nested) -> None:
+        _build(model, y, y_pred)
+        metrics = compiled_metrics(model)
+        if metrics is not None and type(model).compute_metrics is keras.Model.compute_metrics:
+            metrics.update_state(y, y_pred)
+
+    def rows(spec: tf.TensorSpec) -> tf.TensorSpec:
+        return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+
+    specs = tf.nest.map_structure(rows, (y, y_pred))
+    tf.function(update, autograph=False).get_concrete_function(*specs)  # traced, never called
+
+
 def _build(model: keras.Model, y: Nested, y_pred: Nested) -> None:
     """Has Keras make the metrics that depend on shapes, outside of what may not be executed."""
     loss, metrics = compiled_loss(model), compiled_metrics(model)
