@@ -334,6 +334,12 @@ MUTATIONS = [
         "training/test_judged_graphs.py::test_what_the_backward_pass_writes_is_refused",
     ),
     mutation(
+        12, "what metrics keep of examples comes back into a step", "training/judged_graphs.py",
+        "        if found:\n            paths", "        if not self._digests:\n            paths",
+        "training/test_metrics_are_a_dead_end.py::"
+        "test_what_metrics_write_to_is_neither_read_nor_kept",
+    ),
+    mutation(
         16, "a recomputed layer draws a second mask", "tracing/random_ops.py",
         "with operations_seen_by(replace), nothing_recomputed():",
         "with operations_seen_by(replace):",

@@ -55,7 +55,7 @@ def traced_part(graph: tf.Graph, before: int, batch: Sequence[tf.Tensor] = ()) -
         """What tells a tensor from outside of the piece from others that it could be."""
         if name in leaves:
             return "batch", leaves[name]
-        tensor = _captured(graph.get_tensor_by_name(name))
+        tensor = captured(graph.get_tensor_by_name(name))
         if tensor.dtype == tf.resource:
             reads[id(tensor)] = tensor
         return "outside", *_origin(tensor)
@@ -65,7 +65,7 @@ def traced_part(graph: tf.Graph, before: int, batch: Sequence[tf.Tensor] = ()) -
     return TracedPart(digest, tuple(library.writes), tuple(reads.values()))
 
 
-def _captured(tensor: tf.Tensor) -> tf.Tensor:
+def captured(tensor: tf.Tensor) -> tf.Tensor:
     """What a tensor of a graph stands for outside of all graphs that capture it."""
     while tf.is_symbolic_tensor(tensor):
         outer = [o for o, inner in getattr(tensor.graph, "captures", ()) if inner is tensor]

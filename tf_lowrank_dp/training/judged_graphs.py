@@ -24,6 +24,7 @@ from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
+from tf_lowrank_dp.tracing.written import written_variables
 from tf_lowrank_dp.training.probe import probe
 
 
@@ -48,6 +49,8 @@ class JudgedGraphs:
         self._method, self._compiled_rows = gradient_method, compiled_rows
         self._digests: set[bytes] = set()
         self._read: dict[int, tf.Tensor] = {}
+        self._read_of_others: dict[int, tf.Tensor] = {}
+        self._written: dict[int, tf.Tensor] = {}
         self._circumstances: tuple = ()
 
     def judge(self, element_spec: Nested) -> None:
@@ -142,17 +145,53 @@ class JudgedGraphs:
             )
         self._digests.add(part.digest)
         own = {id(variable.value.handle) for variable in self._model.variables}
-        self._read |= {id(handle): handle for handle in part.reads if id(handle) not in own}
+        reads = {id(handle): handle for handle in part.reads}
+        self._read |= reads
+        self._read_of_others |= {key: reads[key] for key in reads.keys() - own}
         self.count_what_is_read()
+        self._refuse_what_comes_back()
 
     def count_what_is_read(self) -> None:
         """Adds to the model what was spent on the variables of others that its graphs read.
 
         A loss, a `Lambda` or a custom loop may ask another model, such as a private teacher.
         """
-        if self._read:
+        if self._read_of_others:
             updated = [self._model, *self._model.trainable_variables]
-            SPENDING.read(self._read.values(), updated)
+            SPENDING.read(self._read_of_others.values(), updated)
+
+    @contextlib.contextmanager
+    def watched_metrics(self) -> Iterator[None]:
+        """Context in which metrics are updated, which see examples without clip or noise.
+
+        Guarantee: what they write to is no weight of the model or its optimizer, and nothing that
+        a forward pass of the run reads.
+
+        Raises:
+            UnsupportedModelError: it is.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        before = len(graph.get_operations())
+        yield
+        self._written |= {id(handle): handle for handle in written_variables(graph, before)}
+        self._refuse_what_comes_back()
+
+    def _refuse_what_comes_back(self) -> None:
+        """Refuses variables that metrics write to and training reads or keeps."""
+        if not self._written:
+            return
+        model, optimizer = self._model, self._model.optimizer
+        weights = [*model.weights, *(optimizer.variables if optimizer else ())]
+        found = self._written.keys() & {*(id(v.value.handle) for v in weights), *self._read}
+        if found:
+            paths = {id(v.value.handle): v.path for v in (*model.variables, *weights)}
+            names = sorted(paths.get(key, "a variable of another object") for key in found)
+            raise UnsupportedModelError(
+                "Expected metrics that write to variables of their own only. Received: "
+                f"'{self._model.name}', whose metrics or compute_metrics write to {names}, which "
+                "the model reads or keeps as weights: what they see is neither clipped nor noised. "
+                "Keep it in a keras.metrics.Metric that no call and no loss reads."
+            )
 
 
 def refuse_composites(batch: Nested) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.per_example.units import Units
@@ -39,12 +40,18 @@ def train_step(model: keras.Model, batch: dict) -> dict:
     del rest[PRESENCE]
     jit_compile = bool(model.jit_compile) and not model.run_eagerly
     assert run.loss is not None and run.judged is not None
+    judged = run.judged
+
+    def on_outputs(*part: Nested) -> None:
+        with judged.watched_metrics():
+            update_metrics(model, *part)
+
     gradients = run.engine.private_gradients(
         run.loss,
         rest if weights is None else Units(rest, weights),
         presence,
-        on_outputs=lambda *part: update_metrics(model, *part),
-        watched=run.judged.watched,
+        on_outputs=on_outputs,
+        watched=judged.watched,
         jit_compile=jit_compile,
     )
     compiled = tf.function(apply_gradients, jit_compile=True, autograph=False)

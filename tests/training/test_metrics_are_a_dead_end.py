@@ -1,0 +1,155 @@
+"""What metrics keep of examples, without clip and noise, comes back into no step and no weight."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+
+
+class Linear(keras.Model):
+    """A model whose `compute_metrics` keeps the mean target where a subclass says."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1, kernel_initializer="zeros")
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, x):
+        return self.dense(x)
+
+    def keep(self, y):
+        raise NotImplementedError
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        self.keep(y)
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+
+class ReadsItsMetric(Linear):
+    def __init__(self):
+        super().__init__()
+        self.centre = keras.metrics.Mean(name="centre")
+
+    def keep(self, y):
+        self.centre.update_state(y)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return keras.ops.square(y_pred[:, 0] - (y[:, 0] - self.centre.result()))
+
+
+class AssignsItsWeight(Linear):
+    def __init__(self):
+        super().__init__()
+        self.centre = self.add_weight(shape=(), trainable=False, name="centre")
+
+    def keep(self, y):
+        self.centre.assign(keras.ops.mean(y))
+
+
+class AssignsItsKernel(Linear):
+    def keep(self, y):
+        self.dense.kernel.assign_add(keras.ops.ones((4, 1)) * keras.ops.mean(y))
+
+
+class AssignsInALoop(Linear):
+    def keep(self, y):
+        def body(i):
+            self.dense.bias.assign(y[i])
+            return i + 1
+
+        tf.while_loop(lambda i: i < tf.shape(y)[0], body, [0])
+
+
+class AssignsInAFunction(Linear):
+    def keep(self, y):
+        tf.function(lambda: self.dense.bias.assign(y[0]), autograph=False)()
+
+
+class ReadsAHelper(Linear):
+    def __init__(self):
+        super().__init__()
+        self.helper = (lambda variable: lambda: variable)(tf.Variable(0.0))
+
+    def keep(self, y):
+        self.helper().assign(tf.reduce_max(tf.cast(y, tf.float32)))
+
+    def call(self, x):
+        return self.dense(x) * (1.0 + self.helper())
+
+
+class Ordinary(Linear):
+    """Keeps it where nobody reads it, and asks the model again, as honest ones do."""
+
+    def __init__(self):
+        super().__init__()
+        self.centre = keras.metrics.Mean(name="centre")
+
+    def keep(self, y):
+        self.centre.update_state(y)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return super().compute_metrics(x, y, self(x), sample_weight)
+
+
+class WritesToTheModel(keras.metrics.Metric):
+    def __init__(self, weight, **arguments):
+        super().__init__(**arguments)
+        self.weight = lambda: weight
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.weight().assign(keras.ops.mean(y_true) + self.weight())
+
+    def result(self):
+        return 0.0
+
+
+def fit(model, metrics=(), **settings):
+    x, y = np.ones((24, 4), "float32"), np.arange(24.0)[:, None]
+    model.build((None, 4))
+    tfdp.make_private(model, **settings)
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3)
+    model.compile(optimizer, loss="mse", metrics=list(metrics), jit_compile=False)
+    before = [weight.numpy() for weight in model.weights]
+    try:
+        model.fit(x, y, batch_size=8, epochs=2, verbose=0)
+    finally:
+        changed = any(np.any(w != b) for w, b in zip(model.weights, before, strict=True))
+    return changed
+
+
+@pytest.mark.parametrize("settings", [{}, {"microbatch_size": 2}], ids=["whole", "in parts"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        ReadsItsMetric,
+        AssignsItsWeight,
+        AssignsItsKernel,
+        AssignsInALoop,
+        AssignsInAFunction,
+        ReadsAHelper,
+    ],
+)
+def test_what_metrics_write_to_is_neither_read_nor_kept(make, settings):
+    model = make()
+    with pytest.raises(tfdp.UnsupportedModelError, match="metrics that write to variables of"):
+        fit(model, **settings)
+    assert tfdp.privacy_spent(model) == 0.0
+    assert not np.any(model.dense.kernel) and not np.any(model.dense.bias)
+
+
+def test_a_compiled_metric_that_writes_to_a_weight_is_refused():
+    model = keras.Sequential([keras.layers.Dense(1, name="only")])
+    model.build((None, 4))
+    metric = WritesToTheModel(model.layers[0].bias, name="writes")
+    with pytest.raises(tfdp.UnsupportedModelError, match=r"write to \['only/bias'\]|only/bias"):
+        fit(model, [metric])
+
+
+def test_metrics_of_their_own_train():
+    model = Ordinary()
+    assert fit(model, ["mae", keras.metrics.R2Score()])
+    assert float(model.centre.result()) > 0
