@@ -37,7 +37,8 @@ class MappedRecords:
             self._stream = SecretStream(seed, "map")
         row_spec = tf.nest.map_structure(_without_rows, records.rows)
         self._row = tf.function(self._mapped, autograph=False).get_concrete_function(row_spec)
-        writes = list(traced_part(self._row.graph, 0).writes)
+        traced = traced_part(self._row.graph, 0)
+        writes = list(traced.writes)
         if records.is_read:  # by a call of Python that is the source's own
             writes.remove(next(name for name in writes if name.startswith("PyFunc")))
         if writes:
@@ -47,6 +48,7 @@ class MappedRecords:
                 "Write it in TensorFlow without variables that change, and do in the source's "
                 "__getitem__ what needs Python."
             )
+        self.reads = traced.reads
         self.spec = self._spec()
 
     @property

@@ -155,6 +155,11 @@ class PoissonSampler:
         return self._data.get(batch_lib.X, ())
 
     @property
+    def reads(self) -> tuple[tf.Tensor, ...]:
+        """Handles of the variables that the map of `Records` reads."""
+        return () if self._mapped is None else self._mapped.reads
+
+    @property
     def num_examples(self) -> int:
         """Number of examples that are sampled from."""
         return self._num_examples

@@ -40,6 +40,7 @@ class TrainingData:
         ends: whether an epoch is one pass over `dataset`, which ends by itself.
         seeded: whether they follow a given seed.
         rows_digest: of all rows, given a seed, see `PoissonSampler.rows_digest`; None of others'.
+        reads: handles of the variables that they are made with.
     """
 
     dataset: tf.data.Dataset
@@ -48,6 +49,7 @@ class TrainingData:
     ends: bool
     seeded: bool
     rows_digest: Callable[[int], str] | None = None
+    reads: tuple[tf.Tensor, ...] = ()
 
     @property
     def rows_per_unit(self) -> int:
@@ -194,6 +196,7 @@ def training_data(
         ends=True,
         seeded=sampler.seeded,
         rows_digest=sampler.rows_digest,
+        reads=sampler.reads,
     )
 
 

@@ -8,7 +8,7 @@ probe make another graph.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
@@ -36,6 +36,9 @@ class JudgedGraphs:
         forward: takes a batch and returns losses `(b,)` and more.
         gradient_method: a key of `METHODS`.
         compiled_rows: where XLA compiles, the number of rows of each part of a batch.
+
+    Attributes:
+        update_is_seen: whether an update of the weights was traced in `watched_update`.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class JudgedGraphs:
         self._read_of_others: dict[int, tf.Tensor] = {}
         self._written: dict[int, tf.Tensor] = {}
         self._circumstances: tuple = ()
+        self.update_is_seen = False
 
     def judge(self, element_spec: Nested) -> None:
         """Looks at the model as its Python code is now.
@@ -144,12 +148,29 @@ class JudgedGraphs:
                 "TensorFlow or keras.ops, and keep statistics outside of the model."
             )
         self._digests.add(part.digest)
-        own = {id(variable.value.handle) for variable in self._model.variables}
-        reads = {id(handle): handle for handle in part.reads}
-        self._read |= reads
-        self._read_of_others |= {key: reads[key] for key in reads.keys() - own}
-        self.count_what_is_read()
+        self._read |= {id(handle): handle for handle in part.reads}
+        self.add_reads(part.reads)
         self._refuse_what_comes_back()
+
+    def add_reads(self, handles: Iterable[tf.Tensor]) -> None:
+        """Counts what was spent on these variables, now and whenever steps are counted.
+
+        Args:
+            handles: of variables that steps of this run read; the model's own change nothing.
+        """
+        own = {id(variable.value.handle) for variable in self._model.variables}
+        self._read_of_others |= {id(each): each for each in handles if id(each) not in own}
+        self.count_what_is_read()
+
+    @contextlib.contextmanager
+    def watched_update(self) -> Iterator[None]:
+        """Context in which the weights are updated: counts what that reads, seen in graphs only."""
+        graph = tf.compat.v1.get_default_graph()
+        before = len(graph.get_operations())
+        yield
+        if not tf.executing_eagerly():
+            self.update_is_seen = True
+            self.add_reads(traced_part(graph, before).reads)
 
     def count_what_is_read(self) -> None:
         """Adds to the model what was spent on the variables of others that its graphs read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import keras
@@ -15,6 +16,7 @@ from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.sampling.batch import PRESENCE, ROW_WEIGHT, unpack_batch
 from tf_lowrank_dp.training.added_losses import regularization_gradients
 from tf_lowrank_dp.training.distribution import refuse_distribution
+from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.metrics import update_metrics
 from tf_lowrank_dp.training.running_fit import bound_to_run, executed_run
 from tf_lowrank_dp.training.state import refuse_other_variables
@@ -55,7 +57,8 @@ def train_step(model: keras.Model, batch: dict) -> dict:
         jit_compile=jit_compile,
     )
     compiled = tf.function(apply_gradients, jit_compile=True, autograph=False)
-    (compiled if jit_compile else apply_gradients)(model, optimizer, run.engine.space, gradients)
+    apply = compiled if jit_compile else apply_gradients
+    apply(model, optimizer, run.engine.space, gradients, judged)
     return model.get_metrics_result()
 
 
@@ -82,22 +85,37 @@ def apply_gradients(
     optimizer: DPOptimizer,
     space: ReleaseSpace,
     gradients: Sequence[tf.Tensor],
+    judged: JudgedGraphs | None,
 ) -> None:
     """Adds the gradients of weight regularisers and hands the sum to the inner optimizer.
+
+    Guarantee: what was spent on other models' variables that regularisers, constraints or the inner
+    optimizer read counts, as it does for what the forward pass reads.
 
     Args:
         model: whose trainable variables are updated.
         optimizer: private, of the model.
         space: whose lift the gradients are.
         gradients: of the trainable variables.
+        judged: counts what is read; None before the first release of a custom loop.
     """
-    penalties = regularization_gradients(model)
-    if penalties:
-        gradients = [g if p is None else g + p for g, p in zip(gradients, penalties, strict=True)]
     variables = model.trainable_variables
-    gradients = [keras.ops.cast(g, v.dtype) for g, v in zip(gradients, variables, strict=True)]
-    with space.updating():
-        optimizer.apply_private(gradients, variables)
+
+    def update(*gradients: tf.Tensor) -> None:
+        watched = contextlib.nullcontext() if judged is None else judged.watched_update()
+        with watched, space.updating():
+            penalties = regularization_gradients(model)
+            if penalties:
+                pairs = zip(gradients, penalties, strict=True)
+                gradients = tuple(g if p is None else g + p for g, p in pairs)
+            cast = [keras.ops.cast(g, v.dtype) for g, v in zip(gradients, variables, strict=True)]
+            optimizer.apply_private(cast, variables)
+
+    if tf.executing_eagerly() and judged is not None and not judged.update_is_seen:
+        # What is read is seen in graphs only.
+        specs = [tf.TensorSpec(g.shape, g.dtype) for g in gradients]
+        tf.function(update, autograph=False).get_concrete_function(*specs)
+    update(*gradients)
 
 
 def private_optimizer(model: keras.Model) -> DPOptimizer:

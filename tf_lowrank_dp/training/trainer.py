@@ -84,6 +84,7 @@ class PrivateTrainer:
         if public is not None:
             warn_about_overlap(public.features, sampler)
         self._model = model
+        self._reads = getattr(sampler, "reads", ())
         self._judge: tuple[Callable, JudgedGraphs] | None = None
         self._pass: object | None = None
         self._passes = 0
@@ -152,7 +153,8 @@ class PrivateTrainer:
         if tf.executing_eagerly():
             look(self._model)
         space = self._run.engine.space
-        apply_gradients(self._model, private_optimizer(self._model), space, gradients)
+        optimizer, judged = private_optimizer(self._model), self._run.judged
+        apply_gradients(self._model, optimizer, space, gradients, judged)
         if tf.executing_eagerly():
             SPENDING.see(self._model.weights)
 
@@ -246,6 +248,7 @@ class PrivateTrainer:
                 self._model, with_outputs(forward), self._run.engine.gradient_method
             )
             judge.judge_apart(tf.nest.map_structure(spec_of, batch))
+            judge.add_reads(self._reads)
             self._judge, self._run.judged = (forward, judge), judge
         return self._judge[1]
 

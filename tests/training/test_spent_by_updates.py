@@ -1,0 +1,116 @@
+"""What a regulariser, a constraint, an inner optimizer or a map reads of a private model counts."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
+from tf_lowrank_dp.training.state import ledger_of
+
+FIRST, SECOND, STEPS = 1.5, 2.5, 4
+
+
+def data():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(24, 4)).astype("float32"), rng.normal(size=(24, 1)).astype("float32")
+
+
+def private(*layers, z=SECOND, inner="sgd", **compiled):
+    model = tfdp.make_private(keras.Sequential([keras.Input((4,)), *layers]))
+    optimizer = tfdp.DPSGDOptimizer(inner, l2_norm_clip=1.0, noise_multiplier=z, delta=1e-3)
+    model.compile(optimizer, loss="mse", **{"jit_compile": False, **compiled})
+    return model
+
+
+@pytest.fixture
+def teacher():
+    model = private(keras.layers.Dense(1, name="taught"), z=FIRST)
+    model.fit(*data(), batch_size=6, verbose=0)
+    return model.layers[0]
+
+
+class Averaged(keras.constraints.Constraint):
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def __call__(self, w):
+        return 0.5 * (w + self.kernel)
+
+
+class Copies(keras.optimizers.SGD):
+    kernel = None
+
+    def update_step(self, gradient, variable, learning_rate):
+        if variable.shape == self.kernel.shape:
+            variable.assign(self.kernel)
+
+
+def regularized(teacher, **compiled):
+    def distance(w):
+        return keras.ops.sum(keras.ops.square(w - teacher.kernel))
+
+    return private(keras.layers.Dense(1, kernel_regularizer=distance), **compiled)
+
+
+def constrained(teacher, **compiled):
+    layer = keras.layers.Dense(1, kernel_constraint=Averaged(teacher.kernel))
+    return private(layer, **compiled)
+
+
+def copied(teacher, **compiled):
+    inner = Copies(0.1)
+    inner.kernel = teacher.kernel
+    return private(keras.layers.Dense(1), inner=inner, **compiled)
+
+
+def spent_on(model):
+    found = ledger_of(model).entries
+    return sorted((entry.noise_multiplier, entry.steps) for entry in found)
+
+
+BOTH = [(FIRST, STEPS), (SECOND, STEPS)]
+
+
+@pytest.mark.parametrize("make", [regularized, constrained, copied])
+@pytest.mark.parametrize(
+    "compiled", [{}, {"jit_compile": True}, {"run_eagerly": True}], ids=["graph", "xla", "eager"]
+)
+def test_what_an_update_reads_of_a_private_model_was_spent(teacher, make, compiled):
+    model = make(teacher, **compiled)
+    model.fit(*data(), batch_size=6, verbose=0)
+    assert spent_on(model) == BOTH
+    entries = [LedgerEntry(Sampling.poisson(24, 6), z, steps=STEPS) for z in (FIRST, SECOND)]
+    assert tfdp.privacy_spent(model) == pytest.approx(PrivacyLedger(entries).epsilon(1e-3))
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_what_the_update_of_a_custom_loop_reads_was_spent(teacher, in_graph):
+    model = constrained(teacher)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=STEPS)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+
+    def forward(batch):
+        return keras.ops.square(model(batch["x"]) - batch["y"])[:, 0], ()
+
+    def step(batch):
+        trainer.apply(trainer.gradients(forward, batch))
+
+    step = tf.function(step, autograph=False) if in_graph else step
+    for batch in sampler.as_dataset():
+        step(batch)
+    assert spent_on(model) == BOTH
+
+
+def test_what_a_map_of_records_reads_was_spent(teacher):
+    records = tfdp.Records(data(), map=lambda x, y: (x, teacher(x[None])[0]))
+    model = private(keras.layers.Dense(1))
+    model.fit(records, batch_size=6, verbose=0)
+    assert spent_on(model) == BOTH
+
+
+def test_an_update_that_reads_its_own_variables_has_spent_its_own_steps_only(teacher):
+    model = private(keras.layers.Dense(1, kernel_regularizer="l2"), inner="adam")
+    model.fit(*data(), batch_size=6, verbose=0)
+    assert spent_on(model) == [(SECOND, STEPS)]
