@@ -76,3 +76,9 @@ def test_ids_that_number_no_users_are_refused(ids):
 def test_rows_per_unit_is_a_number_of_rows(rows_per_unit):
     with pytest.raises(ValueError, match="(?s)Expected.*rows_per_unit.*Received"):
         sampler(rows_per_unit)
+
+
+def test_masked_ids_are_refused():
+    ids = np.ma.masked_equal([1, -1, 2, -1], -1)
+    with pytest.raises(ValueError, match="(?s)Expected the user of each row.*a masked array"):
+        UserSampler(np.zeros(4), unit_ids=ids, rows_per_unit=1, batch_size=1)

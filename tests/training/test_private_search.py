@@ -11,6 +11,7 @@ import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.state import things_of
+from tf_lowrank_dp.workers import Workers, join
 
 DELTA, NOISE = 1e-5, 2.0
 
@@ -104,3 +105,54 @@ def test_trials_of_different_cost_are_refused():
 def test_wrong_settings_are_refused(arguments):
     with pytest.raises(ValueError, match="(?s)Expected.*Received"):
         tfdp.PrivateSearch(**arguments)
+
+
+def test_trials_that_are_not_private_are_refused():
+    def seeded(_):
+        model, score = trial(1.0)
+        entry = LedgerEntry(Sampling.poisson(1000, 10), NOISE, steps=5, seeded=True)
+        SPENDING.add(things_of(model), PrivacyLedger([entry]))
+        return model, score
+
+    def unknown(_):
+        model, score = trial(1.0)
+        SPENDING.add(things_of(model), PrivacyLedger(prior_spend_unknown=True))
+        return model, score
+
+    for train, why in ((seeded, "follow a given seed"), (unknown, "prior spend is unknown")):
+        with pytest.raises(ValueError, match=f"(?s)Expected trials that are private.*{why}"):
+            tfdp.PrivateSearch(1.0).run({}, train)
+
+
+def test_a_trial_that_has_no_score_never_wins_over_one_that_has():
+    for _ in range(20):
+        scores = []
+
+        def train(_, scores=scores):
+            scores.append(float("nan") if len(scores) != 1 else 3.0)
+            return trial(1.0)[0], scores[-1]
+
+        best = tfdp.PrivateSearch(4.0).run({}, train)
+        assert best.score == (3.0 if len(scores) > 1 else -np.inf)
+
+
+def test_a_model_that_a_trial_leaves_behind_knows_the_price_of_the_search():
+    kept = []
+
+    def train(_):
+        kept.append(trial(1.0))
+        return kept[-1]
+
+    best = tfdp.PrivateSearch(2.0).run({}, train)
+    best.load_into(result := make_model())
+    for model, _ in kept:
+        assert tfdp.privacy_spent(model, DELTA) >= tfdp.privacy_spent(result, DELTA)
+
+
+def test_a_search_on_one_of_several_workers_is_refused(monkeypatch):
+    class Two(Workers):
+        count = 2
+
+    monkeypatch.setattr(join, "_joined", [Two()])
+    with pytest.raises(tfdp.UnsupportedModelError, match="(?s)Expected one process.*of 2"):
+        tfdp.PrivateSearch(1.0).run({}, lambda _: trial(1.0))

@@ -8,6 +8,8 @@ import tensorflow as tf
 import tf_lowrank_dp as tfdp
 from tests import oracle
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
+from tf_lowrank_dp.sampling import UserSampler
+from tf_lowrank_dp.workers import Workers, join
 
 IDS = np.array([4, 1, 4, 9, 4, 9, 2, 2, 7, 3])
 USERS, RATE, CLIP = 6, 0.3, 0.4
@@ -242,3 +244,48 @@ def test_the_second_pass_of_reweight_is_refused():
     model = compiled({**EXACT, "gradient_method": "reweight"}, small_model)
     with pytest.raises(ValueError, match="(?s)Expected another gradient_method.*Received"):
         model.fit(X, Y, batch_size=2, verbose=0, multiplicity=2)
+
+
+def test_users_of_another_sampler_are_refused_where_rows_are_clipped_or_shared(monkeypatch):
+    sampler = UserSampler(X, Y, unit_ids=IDS, rows_per_unit=3, batch_size=USERS, steps=1)
+    model = compiled(NOISY, make=small_model)
+    for users in (sampler, Sampling.poisson(6, 6, unit="user")):
+        with pytest.raises(ValueError, match="(?s)Expected a sampler of examples.*one of users"):
+            tfdp.PrivateTrainer(model, users, steps=1)
+    assert tfdp.privacy_spent(model) == 0.0
+
+    class Two(Workers):
+        count = 2
+
+    monkeypatch.setattr(join, "_joined", [Two()])
+    shared = tfdp.make_private(small_model(), workers=join.joined())
+    shared.compile(tfdp.DPSGDOptimizer("sgd", **NOISY), loss="mse")
+    with pytest.raises(ValueError, match="(?s)Expected one process for units.*several workers"):
+        shared.fit(sampler)
+
+
+def test_the_statement_warns_where_users_were_told_apart_in_two_ways():
+    model = compiled(NOISY, make=small_model)
+    by_users(model)
+    assert "told apart in several ways" not in tfdp.privacy_statement(model)
+    model.fit(X, Y, unit_ids=np.arange(10), rows_per_unit=1, batch_size=2, verbose=0)
+    text = " ".join(tfdp.privacy_statement(model).split())
+    assert "told apart in several ways, as 6 to 10 of them" in text
+
+
+def test_rows_per_unit_above_the_number_of_rows_is_that_number():
+    model = compiled(EXACT, make=small_model)
+    by_users(model, rows_per_unit=10**9)
+    other = compiled(EXACT, make=small_model)
+    by_users(other, rows_per_unit=10)
+    for ours, theirs in zip(model.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_an_augmentation_that_was_adapted_is_warned_of_and_stated():
+    scaled = keras.layers.Normalization(name="scaled")
+    scaled.adapt(X)
+    model = compiled(NOISY, make=small_model)
+    with pytest.warns(UserWarning, match=r"Expected preprocessing .*'scaled'"):
+        model.fit(X, Y, batch_size=4, augment=scaled, multiplicity=2, verbose=0)
+    assert "the state of scaled was not given" in " ".join(tfdp.privacy_statement(model).split())

@@ -198,6 +198,11 @@ def warnings_of(
             "that is not recorded here, which epsilon does not include."
         )
     sizes = [e.num_examples for e in entries if e.num_examples is not None]
+    if unit_of(entries) == "user" and len(set(sizes)) > 1:
+        warnings.append(
+            f"Warning: users were told apart in several ways, as {min(sizes)} to {max(sizes)} of "
+            "them. The guarantee is for those who are one user in each of these."
+        )
     size = num_examples if num_examples is not None else min(sizes, default=None)
     if size is None:
         warnings.append("Note: the number of examples is not known; delta should be below 1 / it.")

@@ -28,7 +28,7 @@ class UserSampler(PoissonSampler):
     Args:
         x, y, sample_weight, class_weight, seed: see `PoissonSampler`; arrays.
         unit_ids: integers `(n,)`: which user each row is of.
-        rows_per_unit: largest number of rows of a user in a step.
+        rows_per_unit: largest number of rows of a user in a step; above `n` it is taken as `n`.
         batch_size: expected number of users of a step.
 
     Batches have leaves `(u, rows_per_unit, ...)`, `"presence"` `(u,)` and `"row_weight"`
@@ -58,8 +58,9 @@ class UserSampler(PoissonSampler):
         class_weight: dict[int, float] | None = None,
         seed: int | None = None,
     ):
-        self._rows_per_unit = _validate.integer_at_least(1, rows_per_unit=rows_per_unit)
         self._ids = _integers(unit_ids)
+        most = _validate.integer_at_least(1, rows_per_unit=rows_per_unit)
+        self._rows_per_unit = min(most, max(1, len(self._ids)))
         _, users, counts = np.unique(self._ids, return_inverse=True, return_counts=True)
         self._ordered = np.argsort(users, kind="stable")  # the rows of each user in a row
         self._starts, self._counts = np.cumsum(counts) - counts, counts
@@ -126,6 +127,11 @@ class UserSampler(PoissonSampler):
 
 
 def _integers(unit_ids: Any) -> np.ndarray:
+    if np.ma.is_masked(unit_ids):
+        raise ValueError(
+            "Expected the user of each row in unit_ids. Received: a masked array. Leave out rows "
+            "of unknown users, or give each of them a number of its own."
+        )
     ids = np.asarray(unit_ids)
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise ValueError(

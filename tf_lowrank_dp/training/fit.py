@@ -118,7 +118,7 @@ def fit(
         )
     optimizer = private_optimizer(model)
     validate_training_step(model)
-    warn_about_adapted_layers(model)
+    warn_about_adapted_layers(model, augment)
     check_units(
         model,
         x,

@@ -22,7 +22,7 @@ def check_batch(batch: Any) -> None:
         raise ValueError(
             "Expected a logical batch, a dict with 'presence', which tells examples from padding. "
             f"Received: {received}. Take batches from the sampler; to those of your data, whose "
-            "sampling you state with tfdp.Sampling, add 'presence': tf.ones([rows])."
+            "sampling you state with tfdp.accounting.Sampling, add 'presence': tf.ones([rows])."
         )
 
 

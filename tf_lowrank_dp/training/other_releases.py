@@ -10,7 +10,7 @@ import keras
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger, ReleaseEntry
 from tf_lowrank_dp.spending import SPENDING
-from tf_lowrank_dp.training.state import look, things_of
+from tf_lowrank_dp.training.state import find_state, look, things_of
 
 # For each kind of layer that can be adapted, what it is given instead.
 _GIVEN = {
@@ -26,8 +26,9 @@ def record_release(model: keras.Model, event: dp_accounting.DpEvent, description
 
     For all that was computed from the private data elsewhere and went into the model: means,
     vocabularies, a hyperparameter chosen privately.  It is composed with the training, counts
-    towards budgets, and is saved with the model.  Record a release once, before training and
-    after weights have been loaded; whatever the model holds then depends on it.
+    towards budgets, and is saved with the model's private optimizer; files of models without one
+    hold no ledger.  Record a release once, before training and after weights have been loaded;
+    whatever the model holds then depends on it.
 
     Args:
         model: a built Keras model, private or not.
@@ -54,13 +55,16 @@ def record_release(model: keras.Model, event: dp_accounting.DpEvent, description
     look(model)
 
 
-def adapted_layers(model: keras.Model) -> list[str]:
-    """Names of the layers of a model whose state may come from `adapt`.
+def adapted_layers(model: keras.Model, augment: object = None) -> list[str]:
+    """Names of the layers of a model, or of its `augment`, whose state may come from `adapt`.
 
     Keras does not tell adapted state from state that was set: it is what was not given to the
     layer when it was made.
     """
-    return [layer.name for layer in layers_of(model) if _may_be_adapted(layer)]
+    layers = [*layers_of(model)]
+    if isinstance(augment, keras.layers.Layer):
+        layers += [augment, *layers_of(augment)]
+    return list(dict.fromkeys(layer.name for layer in layers if _may_be_adapted(layer)))
 
 
 def _may_be_adapted(layer: keras.layers.Layer) -> bool:
@@ -72,7 +76,10 @@ def _may_be_adapted(layer: keras.layers.Layer) -> bool:
 
 def notes_of(model: keras.Model) -> list[str]:
     """What a statement says of adapted layers."""
-    names = adapted_layers(model)
+    state = find_state(model)
+    run = None if state is None else state.run
+    loss = None if run is None else run.loss
+    names = adapted_layers(model, None if loss is None else loss.augment)
     if not names:
         return []
     return [
@@ -81,9 +88,9 @@ def notes_of(model: keras.Model) -> list[str]:
     ]
 
 
-def warn_about_adapted_layers(model: keras.Model) -> None:
-    """Warns where a model holds preprocessing that may have been adapted to private data."""
-    names = adapted_layers(model)
+def warn_about_adapted_layers(model: keras.Model, augment: object = None) -> None:
+    """Warns where a model or `augment` may have been adapted to private data."""
+    names = adapted_layers(model, augment)
     if names:
         warnings.warn(
             "Expected preprocessing whose state is public or was released privately. Received: "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,10 +17,14 @@ from scipy import optimize
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger
 from tf_lowrank_dp.accounting.ledger_entry import Entry, mechanisms_of
+from tf_lowrank_dp.accounting.statement import reasons_of
+from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling.randomness import secret_generator
 from tf_lowrank_dp.training.other_releases import record_release
 from tf_lowrank_dp.training.state import ledger_of
+from tf_lowrank_dp.workers.join import joined
 
+_NAME = "private search"
 _SHAPES = {"geometric": 1.0, "logarithmic": 0.0}
 
 
@@ -42,10 +48,11 @@ class BestTrial:
         """Gives a new model the weights, and its ledger what the search cost.
 
         Args:
-            model: made as that of the trial was, and not trained since.
+            model: made as that of the trial was, and not trained since.  Compile it with a private
+                optimizer before it is saved, which keeps the ledger in the file.
         """
         model.set_weights(self.weights)
-        record_release(model, self.event, "private search")
+        record_release(model, self.event, _NAME)
 
 
 class PrivateSearch:
@@ -59,7 +66,8 @@ class PrivateSearch:
     private with its score as its ledger says.  So hyperparameters are drawn from a space that
     does not depend on the data, and a score on private data is released with noise and recorded
     (`record_release`), or computed on public data.  Nothing else of the search may be known, not
-    even how many trials there were.
+    even how many trials there were: models and files of trials that are kept are not what `run`
+    returns.  Models that still exist when it ends get its cost in their ledgers as well.
 
     Args:
         mean_trials: expected number of trials, at least 1.
@@ -107,18 +115,28 @@ class PrivateSearch:
         Args:
             space: lists of values, drawn alike; or a function that draws hyperparameters with the
                 generator it is given, for example by filling KerasTuner's `HyperParameters`.
-            train: takes hyperparameters, and returns a privately trained model and its score.
+            train: takes hyperparameters, and returns a privately trained model and its score; NaN
+                is below all numbers.
 
         Raises:
+            UnsupportedModelError: there are several workers.
             ValueError: a trial is not private by example with Poisson samples, or has another
                 ledger than the first: all have to cost the same.
         """
+        if not joined().alone:
+            raise UnsupportedModelError(
+                f"Expected one process. Received: {joined()!r}, each of which would draw trials of "
+                "its own. Search in one process, and train on."
+            )
         generator = secret_generator()
+        models: list[weakref.ref[keras.Model]] = []
         best: tuple[float, Any, list[np.ndarray]] | None = None
         first: tuple[Entry, ...] = ()
         for _ in range(self._number_of_trials(generator)):
             drawn = space(generator) if callable(space) else _drawn(space, generator)
             model, score = train(drawn)
+            models.append(weakref.ref(model))
+            score = -math.inf if math.isnan(score) else float(score)
             entries = _entries(ledger_of(model))
             first = first or entries
             if mechanisms_of(entries) != mechanisms_of(first):
@@ -127,7 +145,7 @@ class PrivateSearch:
                     "the first. Keep noise multiplier, batch size and steps out of the space."
                 )
             if best is None or score > best[0]:
-                best = float(score), drawn, model.get_weights()
+                best = score, drawn, model.get_weights()
         assert best is not None  # there is at least one trial
         score, drawn, weights = best
         event = dp_event.RepeatAndSelectDpEvent(
@@ -135,6 +153,8 @@ class PrivateSearch:
             self.mean_trials,
             _SHAPES[self.trials],
         )
+        for model in filter(None, (reference() for reference in models)):
+            record_release(model, event, _NAME)
         return BestTrial(drawn, score, weights, event)
 
     def _number_of_trials(self, generator: np.random.Generator) -> int:
@@ -156,6 +176,12 @@ def _drawn(space: Mapping[str, Sequence], generator: np.random.Generator) -> dic
 def _entries(ledger: PrivacyLedger) -> tuple[Entry, ...]:
     """What was released in a trial, if a search of such trials can be accounted for."""
     entries = tuple(entry for entry in ledger.entries if entry.is_released)
+    reasons = reasons_of(ledger) + ("prior spend is unknown",) * ledger.prior_spend_unknown
+    if reasons:
+        raise ValueError(
+            f"Expected trials that are private. Received: one that is not, as {reasons[0]}. Leave "
+            "seed out, and begin from public weights."
+        )
     for entry in entries:
         of_users = isinstance(entry, LedgerEntry) and entry.unit == "user"
         of_passes = isinstance(entry, LedgerEntry) and entry.sampling.kind != "poisson"

@@ -73,6 +73,12 @@ class PrivateTrainer:
         refuse_distribution(data=sampler)
         refuse_custom_loop(state_of(model).workers)
         sampling = sampler if isinstance(sampler, Sampling) else sampler.sampling
+        if sampling.unit == "user":
+            raise ValueError(
+                "Expected a sampler of examples: a custom loop clips each row by itself. Received: "
+                "one of users. Use model.fit(unit_ids=..., rows_per_unit=...), or give each user "
+                "one row."
+            )
         steps = steps or getattr(sampler, "steps", None)
         if steps is None and private_optimizer(model).noise_multiplier is None:
             raise ValueError(

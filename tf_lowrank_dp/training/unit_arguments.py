@@ -6,7 +6,7 @@ import keras
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp._types import Nested
-from tf_lowrank_dp.sampling import PoissonSampler, Records
+from tf_lowrank_dp.sampling import PoissonSampler, Records, UserSampler
 from tf_lowrank_dp.training.data import is_batched, is_task
 from tf_lowrank_dp.training.state import state_of
 
@@ -26,7 +26,8 @@ def check_units(
     Raises:
         ValueError: an argument is out of its range, misses another one, or does not go with it.
     """
-    several = _validate.integer_at_least(1, multiplicity=multiplicity) > 1 or unit_ids is not None
+    of_users = unit_ids is not None or isinstance(x, UserSampler)
+    several = _validate.integer_at_least(1, multiplicity=multiplicity) > 1 or of_users
     if several and not state_of(model).workers.alone:
         raise ValueError(
             "Expected one process for units of several rows. Received: several workers, each of "
