@@ -114,3 +114,50 @@ def test_an_update_that_reads_its_own_variables_has_spent_its_own_steps_only(tea
     model = private(keras.layers.Dense(1, kernel_regularizer="l2"), inner="adam")
     model.fit(*data(), batch_size=6, verbose=0)
     assert spent_on(model) == [(SECOND, STEPS)]
+
+
+def distilled(asked, **compiled):
+    """A student of the layer in a list."""
+
+    class Student(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.dense(x)
+
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            return keras.ops.square(y_pred - asked[0](x))[:, 0]
+
+    model = tfdp.make_private(Student())
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=SECOND, delta=1e-3)
+    model.compile(optimizer, **{"jit_compile": False, **compiled})
+    return model
+
+
+@pytest.mark.parametrize("change", ["eager", "another batch size", "compiled anew"])
+def test_a_teacher_that_is_exchanged_between_two_fits_counts(teacher, change):
+    public = keras.layers.Dense(1)
+    public.build((None, 4))
+    asked = [public]
+    model = distilled(asked, run_eagerly=change == "eager")
+    model.fit(*data(), batch_size=6, verbose=0)
+    assert spent_on(model) == [(SECOND, STEPS)]
+    asked[0] = teacher
+    if change == "compiled anew":
+        model.make_train_function(force=True)
+    model.fit(*data(), batch_size=8 if change == "another batch size" else 6, verbose=0)
+    assert (FIRST, STEPS) in spent_on(model)
+
+
+def test_a_frozen_layer_cut_out_of_a_loaded_model_knows_what_was_spent_on_it(teacher, tmp_path):
+    teacher.trainable = False
+    model = private(teacher, keras.layers.Dense(1))
+    model.fit(*data(), batch_size=6, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras").get_layer("taught")
+    student = distilled([loaded])
+    student.fit(*data(), batch_size=6, verbose=0)
+    assert {(FIRST, STEPS), (SECOND, STEPS)} <= set(spent_on(student))
+    assert len(spent_on(student)) == 3

@@ -30,8 +30,7 @@ def save_ledger(
         own: variables that no other model will hold.
         store: of its file.
     """
-    for model in models_compiled_with(optimizer):
-        SPENDING.link(optimizer, [*layers_of(model), *model.weights])
+    _link(optimizer)
     values = SPENDING.values_to_save(optimizer, without=own)
     if values.size:
         store[_VALUES] = values
@@ -42,11 +41,15 @@ def save_ledger(
 def load_ledger(optimizer: keras.optimizers.Optimizer, store: Mapping[str, np.ndarray]) -> None:
     """Adds the stored ledger to all that the optimizer belongs to.
 
+    Guarantee: that is all of the model that is loaded with it, frozen layers that are cut out of it
+    before anything else happens included.
+
     Where there is none, or it is damaged, the prior spend is unknown from then on.
 
     Raises:
         ValueError: the stored ledger is damaged.
     """
+    _link(optimizer)
     ledger, values = PrivacyLedger(prior_spend_unknown=True), None
     try:
         if _LEDGER in store.keys():
@@ -55,3 +58,8 @@ def load_ledger(optimizer: keras.optimizers.Optimizer, store: Mapping[str, np.nd
             ledger = PrivacyLedger.from_json(stored)
     finally:
         SPENDING.adopt([optimizer], ledger, values)
+
+
+def _link(optimizer: keras.optimizers.Optimizer) -> None:
+    for model in models_compiled_with(optimizer):
+        SPENDING.link(optimizer, [*layers_of(model), *model.weights])

@@ -132,6 +132,7 @@ class JudgedGraphs:
         with _part_of_this_graph(batch) as parts:
             yield
         if parts[0].digest in self._digests:
+            self._count(parts[0])  # other variables may be in the same places
             return
         self.judge_apart(
             tf.nest.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), batch)
@@ -148,6 +149,9 @@ class JudgedGraphs:
                 "TensorFlow or keras.ops, and keep statistics outside of the model."
             )
         self._digests.add(part.digest)
+        self._count(part)
+
+    def _count(self, part: TracedPart) -> None:
         self._read |= {id(handle): handle for handle in part.reads}
         self.add_reads(part.reads)
         self._refuse_what_comes_back()

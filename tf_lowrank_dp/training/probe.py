@@ -98,7 +98,7 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
         for _ in zip(*raised, strict=True):
             with contextlib.suppress(tf.errors.OpError):  # such as a counter beyond a table
                 _check_losses(together, alike, *usable[0], weights[-1])
-            _check_unproven(together, alike, usable[0], weights[-1], sizes, missing=not proven)
+                _check_unproven(together, alike, usable[0], weights[-1], sizes, missing=not proven)
     if recorded:
         both = [tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), *pair) for pair in usable]
         check_gradients(model, forward, both, weights[::-1])

@@ -25,6 +25,8 @@ from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model
 
 _FURTHER = 4  # times the steps planned: how far a graph knows what a budget allows
+# Draws that had a release by any trainer, by the identity of their presence.
+_RELEASED: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 class PrivateTrainer:
@@ -94,7 +96,6 @@ class PrivateTrainer:
         self._judge: tuple[Callable, JudgedGraphs] | None = None
         self._pass: object | None = None
         self._passes = 0
-        self._used: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._graph: tuple[Callable, tf.types.experimental.PolymorphicFunction] | None = None
         self._run = start_run(model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False))
 
@@ -132,7 +133,7 @@ class PrivateTrainer:
                 return self._run.engine.private_gradients(
                     with_outputs(forward), batch, presence, watched=watched
                 )
-        self._used[id(draw)] = draw
+        _RELEASED[id(draw)] = draw
         specs = tf.nest.map_structure(spec_of, (batch, presence))
         gradients = self._traced(forward, watched).get_concrete_function(*specs)(batch, presence)
         SPENDING.released(self._model.weights)
@@ -224,12 +225,13 @@ class PrivateTrainer:
             )
 
     def _check_unused(self, presence: Any) -> None:
-        """Refuses another release of a draw, which is known by its presence."""
-        if self._used.get(id(presence)) is presence:
+        """Refuses another release of a draw, by any trainer, which is known by its presence."""
+        if _RELEASED.get(id(presence)) is presence:
             raise RuntimeError(
                 "Expected a batch of its own for each call: a release is accounted as that of an "
-                "independent draw. Received: a batch that had its release. Take the next batch of "
-                "the sampler; for larger models pass make_private(model, microbatch_size=...)."
+                "independent draw. Received: a batch that had its release, by this or another "
+                "trainer. Take the next batch of the sampler, for each of several models; for "
+                "larger models pass make_private(model, microbatch_size=...)."
             )
 
     def _budget_in_graph(self) -> list[tf.Operation]:
