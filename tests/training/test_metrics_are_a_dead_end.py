@@ -149,6 +149,18 @@ def test_a_compiled_metric_that_writes_to_a_weight_is_refused():
         fit(model, [metric])
 
 
+@pytest.mark.parametrize("arguments", [{}, {"microbatch_size": 2}], ids=["whole", "in parts"])
+def test_a_regularizer_may_not_read_a_metric(arguments):
+    class Plain(Ordinary):
+        def __init__(self):
+            super().__init__()
+            towards = lambda w: keras.ops.sum(keras.ops.square(w - self.centre.result()))  # noqa: E731
+            self.dense = keras.layers.Dense(1, kernel_regularizer=towards)
+
+    with pytest.raises(tfdp.UnsupportedModelError, match="metrics that write to variables of"):
+        fit(Plain(), **arguments)
+
+
 def test_metrics_of_their_own_train():
     model = Ordinary()
     assert fit(model, ["mae", keras.metrics.R2Score()])

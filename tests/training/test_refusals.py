@@ -224,7 +224,7 @@ def test_what_is_no_model_is_refused():
         tfdp.make_private(L.Dense(2))
 
 
-@pytest.mark.parametrize("method", ["train_step", "fit"])
+@pytest.mark.parametrize("method", ["train_step", "fit", "make_train_function"])
 def test_a_model_with_a_training_step_of_its_own_is_refused_by_fit(private, data, method):
     own = type("Own", (keras.Sequential,), {method: lambda self, *a, **k: None})
     model = private(own([keras.Input((5,)), L.Dense(3)]), **NOISY)

@@ -174,7 +174,7 @@ class JudgedGraphs:
         yield
         if not tf.executing_eagerly():
             self.update_is_seen = True
-            self.add_reads(traced_part(graph, before).reads)
+            self._count(traced_part(graph, before))
 
     def count_what_is_read(self) -> None:
         """Adds to the model what was spent on the variables of others that its graphs read.

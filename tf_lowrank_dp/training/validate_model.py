@@ -18,6 +18,7 @@ _REPLACED = {
         "a custom loop with tfdp.PrivateTrainer.",
     ),
     "fit": ("which a private fit would not call", _LOOP),
+    "make_train_function": ("whose steps nobody would clip or count", _LOOP),
 }
 """Methods that `fit` replaces, or does without, what becomes of other ones, and what to do."""
 
