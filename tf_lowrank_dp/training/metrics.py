@@ -57,7 +57,9 @@ def build_metrics(model: keras.Model, y: Nested, y_pred: Nested) -> None:
         if metrics is not None and type(model).compute_metrics is keras.Model.compute_metrics:
             metrics.update_state(y, y_pred)
 
-    def rows(spec: tf.TensorSpec) -> tf.TensorSpec:
+    def rows(spec: tf.TensorSpec | None) -> tf.TensorSpec | None:
+        if spec is None or not spec.shape.rank:
+            return spec
         return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
 
     specs = tf.nest.map_structure(rows, (y, y_pred))
