@@ -197,7 +197,7 @@ MUTATIONS = [
     ),
     mutation(
         2, "each worker draws from its shard at the rate of its own rows", "sampling/parts.py",
-        "other._draw_from(sum(sizes), batch_size)", "other._draw_from(sizes[index], batch_size)",
+        "other.draw_from(sum(sizes), batch_size)", "other.draw_from(sizes[index], batch_size)",
         f"{PARTS}::test_rows_of_shards_are_drawn_at_the_rate_of_all_rows_and_accounted_as_one_draw",
     ),
     mutation(

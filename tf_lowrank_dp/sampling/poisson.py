@@ -135,12 +135,13 @@ class PoissonSampler:
             self._data = {"rows": x.rows}
         else:
             self._data = to_data(x, y, sample_weight, class_weight)
-        self._draw_from(rows.count_rows(self._data), batch_size, pad_to_multiple)
+        self.draw_from(rows.count_rows(self._data), batch_size, pad_to_multiple)
 
-    def _draw_from(
+    def draw_from(
         self, num_examples: int, batch_size: int, pad_to_multiple: int | None = None
     ) -> None:
-        self._num_examples = num_examples  # or of what is drawn instead of them
+        """Sets what is drawn from: so many examples, or what is drawn instead of them."""
+        self._num_examples = num_examples
         if batch_size > num_examples:
             warn_of_full_batches(batch_size, num_examples, self._unit)
         self._batch_size = min(batch_size, num_examples)

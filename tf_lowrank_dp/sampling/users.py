@@ -74,15 +74,16 @@ class UserSampler(PoissonSampler):
             seed=seed,
         )
 
-    def _draw_from(
+    def draw_from(
         self, num_examples: int, batch_size: int, pad_to_multiple: int | None = None
     ) -> None:
+        """See `PoissonSampler`; users instead of rows."""
         if len(self._ids) != num_examples:
             raise ValueError(
                 f"Expected one number for each of {num_examples} rows in unit_ids. Received: "
                 f"{len(self._ids)}. Pass those of the rows of x."
             )
-        super()._draw_from(len(self._counts), batch_size, pad_to_multiple)
+        super().draw_from(len(self._counts), batch_size, pad_to_multiple)
 
     @property
     def rows_per_unit(self) -> int:
