@@ -13,10 +13,9 @@ from tf_lowrank_dp.gradient_methods.trial import plan_for
 from tf_lowrank_dp.layers.coverage import check_connected, check_coverage
 from tf_lowrank_dp.layers.recorder import Plan, Recorder, Site
 from tf_lowrank_dp.layers.registry import capturing
-from tf_lowrank_dp.per_example.centrable import CentrableGradient, centrable
+from tf_lowrank_dp.per_example.centrable import ImageOfParts, centrable
 from tf_lowrank_dp.per_example.combined import combine
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
-from tf_lowrank_dp.per_example.parameter import MatrixView
 from tf_lowrank_dp.tracing.random_ops import seeds_kept
 
 
@@ -65,7 +64,7 @@ def reweight(model: keras.Model, forward: Forward, batch: Nested) -> Backward:
     return Backward(losses, outputs, gradients)
 
 
-class _Reweighted(CentrableGradient):
+class _Reweighted(ImageOfParts):
     """Norms from the first backward pass, sums from a second one that equals it bit for bit."""
 
     def __init__(self, first: PerExampleGradient, second: Callable[..., PerExampleGradient]):
@@ -85,18 +84,6 @@ class _Reweighted(CentrableGradient):
 
     def factors(self) -> tuple[tf.Tensor, tf.Tensor] | None:
         return self._first.factors()
-
-    def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
-        return self._image(lambda gradient: gradient.right(r, view))
-
-    def left(self, l: tf.Tensor, view: MatrixView) -> PerExampleGradient:  # noqa: E741
-        return self._image(lambda gradient: gradient.left(l, view))
-
-    def masked(self, mask: tf.Tensor) -> PerExampleGradient:
-        return self._image(lambda gradient: gradient.masked(mask))
-
-    def centred(self, centre: tf.Tensor) -> CentrableGradient:
-        return self._image(lambda gradient: centrable(gradient).centred(centre))
 
     def mean_inputs(self) -> tf.Tensor:
         return centrable(self._first).mean_inputs()

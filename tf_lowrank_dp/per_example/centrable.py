@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.per_example.parameter import MatrixView
 
 
 class CentrableGradient(PerExampleGradient):
@@ -46,3 +48,25 @@ def centrable(gradient: PerExampleGradient) -> CentrableGradient:
             "leave AddedBias out of register_capture."
         )
     return gradient
+
+
+class ImageOfParts(CentrableGradient):
+    """Gradients made of others, whose images are made of the images of those in the same way."""
+
+    def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
+        return self._image(lambda gradient: gradient.right(r, view))
+
+    def left(self, l: tf.Tensor, view: MatrixView) -> PerExampleGradient:  # noqa: E741
+        return self._image(lambda gradient: gradient.left(l, view))
+
+    def masked(self, mask: tf.Tensor) -> PerExampleGradient:
+        return self._image(lambda gradient: gradient.masked(mask))
+
+    def centred(self, centre: tf.Tensor) -> CentrableGradient:
+        return self._image(lambda gradient: centrable(gradient).centred(centre))
+
+    @abc.abstractmethod
+    def _image(
+        self, image: Callable[[PerExampleGradient], PerExampleGradient]
+    ) -> CentrableGradient:
+        """The same of the images of what it is made of."""

@@ -13,10 +13,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
-from tf_lowrank_dp.per_example.centrable import CentrableGradient, centrable
+from tf_lowrank_dp.per_example.centrable import ImageOfParts, centrable
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.materialized import Materialized
-from tf_lowrank_dp.per_example.parameter import MatrixView
 
 
 class Units(NamedTuple):
@@ -41,7 +40,7 @@ class Units(NamedTuple):
         return _flat(presence[:, None] * tf.cast(self.weights > 0.0, tf.float32))
 
 
-class MeanOfRows(CentrableGradient):
+class MeanOfRows(ImageOfParts):
     """`sum_r w_ur g_ur` of the gradients `g_ur` of the rows of each unit.
 
     Images of the mean are means of the images.  What is clipped and what is added up are one and
@@ -80,18 +79,6 @@ class MeanOfRows(CentrableGradient):
 
     def materialize(self) -> tf.Tensor:
         return self._joined.materialize()
-
-    def right(self, r: tf.Tensor, view: MatrixView) -> PerExampleGradient:
-        return self._image(lambda gradient: gradient.right(r, view))
-
-    def left(self, l: tf.Tensor, view: MatrixView) -> PerExampleGradient:  # noqa: E741
-        return self._image(lambda gradient: gradient.left(l, view))
-
-    def masked(self, mask: tf.Tensor) -> PerExampleGradient:
-        return self._image(lambda gradient: gradient.masked(mask))
-
-    def centred(self, centre: tf.Tensor) -> CentrableGradient:
-        return self._image(lambda gradient: centrable(gradient).centred(centre))
 
     def mean_inputs(self) -> tf.Tensor:
         means = Materialized(centrable(self._gradient).mean_inputs())
