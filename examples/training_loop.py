@@ -37,8 +37,9 @@ model.compile(
 # %% [markdown]
 # ## The sampler and the trainer
 #
-# A batch is a dictionary: `x`, `y`, and `presence`, which is 0 for rows of padding. Draws differ
-# in size, and no batch may be used twice: each call of `gradients` is one release.
+# A batch is a dictionary: `x`, `y`, `presence`, which is 0 for rows of padding, and `draw`, which
+# says which one it is. Draws differ in size, and no batch may be used twice: each call of
+# `gradients` is one release.
 
 # %%
 sampler = tfdp.PoissonSampler(x, y, batch_size=400, steps=STEPS)

@@ -80,3 +80,52 @@ def test_a_report_of_a_file_is_that_of_the_model(tmp_path, capsys):
 def test_a_file_that_does_not_exist_is_an_error(capsys):
     assert main(["report", "nothing.keras"]) == 1
     assert "nothing.keras" in capsys.readouterr().err
+
+
+def test_a_file_without_a_ledger_is_not_reported_as_if_nothing_had_been_spent(tmp_path, capsys):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    assert main(["report", str(tmp_path / "model.keras"), "--delta", "1e-5"]) == 1
+    assert "what was spent on it is not known" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "model.weights.h5"), "--delta", "1e-5"]) == 1
+    assert "load them into the model" in capsys.readouterr().err
+
+
+MODULE = """
+import keras
+
+@keras.saving.register_keras_serializable("of_a_user")
+class Doubled(keras.layers.Layer):
+    def call(self, x):
+        return 2 * x
+"""
+
+
+def test_layers_of_ones_own_are_found_in_a_module_that_is_named(tmp_path):
+    (tmp_path / "own_layers.py").write_text(MODULE)
+    make = (
+        "import keras, tf_lowrank_dp as tfdp, own_layers;"
+        "layers = own_layers.Doubled(), keras.layers.Dense(2);"
+        "model = tfdp.make_private(keras.Sequential([keras.Input((3,)), *layers]));"
+        "optimizer = tfdp.DPSGDOptimizer('sgd', l2_norm_clip=1.0, noise_multiplier=1.0);"
+        "model.compile(optimizer, 'mse');"
+        "model.save('model.keras')"
+    )
+    report = ["-m", "tf_lowrank_dp", "report", "model.keras", "--delta", "1e-5"]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    done = [
+        subprocess.run(
+            [sys.executable, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+            timeout=300,
+        )
+        for arguments in (["-c", make], report, [*report, "--import", "own_layers"])
+    ]
+    assert [result.returncode for result in done] == [0, 1, 0]
+    assert "--import" in done[1].stderr and "Traceback" not in done[1].stderr
+    assert "epsilon" in done[2].stdout

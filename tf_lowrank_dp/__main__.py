@@ -7,12 +7,15 @@ python -m tf_lowrank_dp report model.keras
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
+from collections.abc import Sequence
 
 import keras
 
 from tf_lowrank_dp.accounting import ACCOUNTANTS
 from tf_lowrank_dp.accounting.plan import PlanRow, plan
+from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.training import privacy_report
 
 _COLUMNS = ("batch size", "epochs", "steps", "sigma", "noise", "signal/noise")
@@ -70,11 +73,41 @@ def _cells(row: PlanRow) -> list[str]:
 
 def _report(arguments: argparse.Namespace) -> None:
     """Prints the report on a saved model."""
-    model = keras.models.load_model(arguments.model)
+    model = _load(arguments.model, arguments.modules)
     report = privacy_report(
         model, arguments.delta, hyperparameter_search=arguments.hyperparameter_search
     )
     print(report.to_json() if arguments.json else report.to_markdown(), end="")
+
+
+def _load(path: str, modules: Sequence[str]) -> keras.Model:
+    """A saved model with its private optimizer.
+
+    Raises:
+        ValueError: the file is none of a private model, or of classes that nobody registered.
+    """
+    if not path.endswith(".keras"):
+        raise ValueError(
+            f"Expected a .keras file, which holds model and ledger. Received: {path}. Weights "
+            "alone: load them into the model, and call tfdp.privacy_report(model)."
+        )
+    for name in modules:
+        importlib.import_module(name)
+    try:
+        model = keras.models.load_model(path)
+    except TypeError as error:  # Keras' own, of several lines
+        raise ValueError(
+            f"Expected a file of classes that are known. Received: {path}, which Keras cannot "
+            f"load ({str(error).strip().splitlines()[0]}). Name the module that registers them "
+            "with keras.saving.register_keras_serializable: --import my_package.my_layers"
+        ) from error
+    if not isinstance(model.optimizer, DPOptimizer):
+        raise ValueError(
+            "Expected a model that was saved with its private optimizer, which keeps the ledger. "
+            f"Received: {path} with {type(model.optimizer).__name__}: what was spent on it is "
+            "not known."
+        )
+    return model
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -103,6 +136,14 @@ def _parser() -> argparse.ArgumentParser:
     reporting.set_defaults(run=_report)
     reporting.add_argument("model", help="a .keras file")
     reporting.add_argument("--delta", type=float, help="default: that of the model's optimizer")
+    reporting.add_argument(
+        "--import",
+        dest="modules",
+        nargs="+",
+        default=[],
+        metavar="MODULE",
+        help="what registers layers and losses of your own",
+    )
     reporting.add_argument("--json", action="store_true", help="JSON instead of Markdown")
     reporting.add_argument("--hyperparameter-search", help="how they were chosen, a sentence")
     return parser

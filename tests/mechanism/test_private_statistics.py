@@ -71,6 +71,34 @@ def test_counts_are_of_records_that_hold_a_token_among_their_first(without_noise
     np.testing.assert_array_equal(counts_of(TEXTS), expected)
 
 
+@pytest.mark.parametrize(
+    "records",
+    [
+        lambda texts: tf.strings.split(texts),
+        lambda texts: tf.data.Dataset.from_tensor_slices(texts).map(tf.strings.split),
+        lambda texts: [np.array(text.split()) for text in texts],
+        lambda texts: [text.encode().split() for text in texts],
+    ],
+    ids=["ragged", "dataset", "arrays", "bytes"],
+)
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_tokens_are_counted_whatever_holds_them(without_noise, records, as_bytes):
+    """Tensors cannot be hashed, and bytes are no text: both counted nothing, silently."""
+    words = ["a", "b", "\N{GREEK SMALL LETTER ALPHA}"]
+    texts = ["a b b", "b \N{GREEK SMALL LETTER ALPHA}", "", "c"]
+    candidates = [word.encode() for word in words] if as_bytes else words
+    found = tfdp.private_histogram(
+        records(texts), candidates, tokens_per_record=2, noise_multiplier=1.0
+    )
+    np.testing.assert_array_equal(found.value, [1.0, 2.0, 1.0])
+
+
+def test_tensors_of_whole_texts_are_refused_as_texts_are():
+    for text in ("a b", b"a b", tf.constant("a b")):
+        with pytest.raises(ValueError, match="Split it first"):
+            counts_of([text])
+
+
 @pytest.mark.parametrize("record", [float("nan"), None, [["w1"]], [{"w1"}, {}], 7])
 def test_a_record_that_is_no_list_of_tokens_counts_for_none(without_noise, record):
     settings = {"tokens_per_record": K, "noise_multiplier": 1.0}

@@ -384,9 +384,26 @@ MUTATIONS = [
     mutation(
         8, "variables that a callback may raise keep their values in the probe",
         "training/raised_gates.py",
-        "[raised, raised | later] if switches", "[{}, {}] if switches or weights",
+        "for key, value in values.items()}", "for key, value in ()}",
         "training/test_raised_gates.py::"
         "test_a_term_that_joins_examples_behind_a_closed_gate_is_refused[of_mask]",
+    ),
+    mutation(
+        8, "counters and single variables are raised a little only", "training/raised_gates.py",
+        "later if switches or singles", "[*later][:1] if switches",
+        "training/test_raised_gates.py::"
+        "test_a_gate_that_opens_late_is_seen_as_well[a large scalar]",
+    ),
+    mutation(
+        1, "a draw that comes out of a cache again is a draw of its own", "training/draws.py",
+        "number <= self._last.numpy().tolist()", "False",
+        "training/test_draws.py::test_draws_that_come_out_of_a_cache_again_are_refused[eager]",
+    ),
+    mutation(
+        1, "draws at another rate than was stated are released", "training/draws.py",
+        "[examples, size] != self._stated", "False",
+        "training/test_draws.py::"
+        "test_draws_at_another_rate_than_the_trainer_was_told_are_refused[examples-eager]",
     ),
     mutation(
         8, "the size of a batch is tried for small ones only", "training/probe.py",

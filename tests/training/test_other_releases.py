@@ -20,7 +20,8 @@ def normalised(layer):
 def test_a_private_mean_counts_with_the_training_in_budget_and_file(private, data, tmp_path):
     mean, event, description = tfdp.private_mean(X, l2_norm_clip=3.0, noise_multiplier=6.0)
     model = normalised(keras.layers.Normalization(mean=mean, variance=np.ones(5)))
-    tfdp.record_release(model, event, description)
+    with pytest.warns(UserWarning, match="which is not private.*in no file"):
+        tfdp.record_release(model, event, description)
     private(model, noise_multiplier=1.5, accountant="rdp", delta=DELTA)
     model.fit(*data(), batch_size=6, verbose=0)
     run = LedgerEntry(Sampling.poisson(24, 6), 1.5, steps=4)
@@ -55,9 +56,7 @@ def nested_in_a_model():
 @pytest.mark.parametrize(
     "build", [adapted_normalization, adapted_discretization, nested_in_a_model]
 )
-def test_adapted_layers_are_named_by_a_warning_and_the_statement_loaded_ones_too(
-    build, tmp_path
-):
+def test_adapted_layers_are_named_by_a_warning_and_the_statement_loaded_ones_too(build, tmp_path):
     model = normalised(build())
     with pytest.warns(UserWarning, match="may come from adapt"):
         tfdp.make_private(model)
@@ -88,3 +87,14 @@ def test_an_adapted_vocabulary_is_named_and_one_that_was_given_is_not():
         warnings.simplefilter("error", UserWarning)
         model = tfdp.make_private(text_model(vocabulary=vocabulary))
     assert vocabulary == ["a", "b", "c"] and "adapt" not in tfdp.privacy_statement(model, DELTA)
+
+
+def test_a_file_that_would_hold_no_release_is_warned_of(tmp_path):
+    _, event, description = tfdp.private_mean(X, l2_norm_clip=3.0, noise_multiplier=6.0)
+    model = tfdp.make_private(normalised(keras.layers.Identity()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        tfdp.record_release(model, event, description)
+    model.compile("sgd", "mse")
+    with pytest.warns(UserWarning, match="is not saved with the model"):
+        model.save(tmp_path / "model.keras")

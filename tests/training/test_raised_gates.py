@@ -115,3 +115,32 @@ def test_a_term_of_each_example_behind_a_gate_is_trained_and_the_gate_keeps_its_
     gate = gates()[kind]
     assert fitted(private, own_rows, gate) == 2
     assert not np.any(tf.convert_to_tensor(gate))
+
+
+class Opened(L.Layer):
+    """`x + opening(gate) * term(x)`: a gate that opens far from where it is."""
+
+    def __init__(self, gate, opening):
+        super().__init__()
+        self.gate, self.opening = gate, opening
+
+    def call(self, x):
+        return x + tf.cast(self.opening(tf.convert_to_tensor(self.gate)), x.dtype) * of_mask(x)
+
+
+FAR = {
+    "a large scalar": (0.0, lambda gate: gate > 100.0),
+    "a negative scalar": (0.0, lambda gate: tf.nn.relu(-gate)),
+    "a thousand steps": (0, lambda gate: gate > 1_000),
+    "a hundred thousand steps": (0, lambda gate: gate > 100_000),
+}
+
+
+@pytest.mark.parametrize("value, opening", FAR.values(), ids=FAR)
+def test_a_gate_that_opens_late_is_seen_as_well(private, value, opening):
+    dtype = "float32" if isinstance(value, float) else "int64"
+    gate = keras.Variable(value, dtype=dtype, trainable=False)
+    model = keras.Sequential([keras.Input((4,)), Opened(gate, opening), L.Dense(2)])
+    private(model, noise_multiplier=1.0)
+    with pytest.raises(tfdp.UnsupportedModelError, match="treat each example by itself"):
+        model.fit(np.ones((N, 4), "float32"), np.zeros(N, int), batch_size=8, verbose=0)

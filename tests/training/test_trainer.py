@@ -108,7 +108,8 @@ def test_a_trainer_whose_run_has_ended_refuses_and_its_releases_in_graphs_count(
     with pytest.raises(RuntimeError, match="Make a new PrivateTrainer"):
         trainer.check_budget()
     assert tfdp.privacy_spent(model, DELTA) == before
-    step(batches[0])  # traced before: nothing can stop it
+    # Traced before: nothing can stop it.
+    step({**batches[0], "draw": batches[1]["draw"]})
     assert tfdp.privacy_spent(model, DELTA) > before
 
 
@@ -123,6 +124,7 @@ def test_noise_of_two_gradients_of_one_batch_differs(private, small_model, data)
     sampler = sampler_of(data)
     trainer = tfdp.PrivateTrainer(model, sampler)
     batch = next(iter(sampler))
+    del batch["draw"]
     copies = [{**batch, "presence": batch["presence"].copy()} for _ in range(2)]
     first, second = (trainer.gradients(forward_of(model), copy) for copy in copies)
     assert all(np.all(np.not_equal(a, b)) for a, b in zip(first, second, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import dp_accounting
@@ -99,7 +99,9 @@ def private_histogram(
     Formal guarantee: one Gaussian mechanism with this noise multiplier, for neighbours by adding
     or removing one record.  A record counts for its first `tokens_per_record` different
     candidates, once each, so it moves the counts by at most the root of their number in L2 norm.
-    What is no list of tokens, such as the NaN of a missing text, has none.
+    What is no list of tokens, such as the NaN of a missing text, has none.  Rows of tensors, such
+    as those of `tf.strings.split`, are lists of tokens as well, and bytes are text in UTF-8 where
+    the candidates are.
 
     Which tokens occur in the data at all is private: the candidates must be known without them,
     such as a public word list.  Others are not counted.
@@ -129,7 +131,7 @@ def private_histogram(
     """
     most = _validate.integer_at_least(1, tokens_per_record=tokens_per_record)
     mechanism = _mechanism(math.sqrt(most), noise_multiplier)
-    positions = {token: index for index, token in enumerate(candidates)}
+    positions = {_text(token): index for index, token in enumerate(candidates)}
     if not positions or len(positions) != len(candidates):
         raise ValueError(
             "Expected candidates, each once. Received: "
@@ -137,16 +139,34 @@ def private_histogram(
         )
     counts = np.zeros(len(positions), np.float64)
     for tokens in records:
-        if isinstance(tokens, (str, bytes)):
+        if _is_whole_text(tokens):
             raise ValueError(
-                f"Expected the tokens of each record. Received: a {type(tokens).__name__}, whose "
-                "tokens would be its letters. Split it first, as the layer will."
+                "Expected the tokens of each record. Received: one text of type "
+                f"{type(tokens).__name__}. Split it first, as the layer will."
             )
-        hashable = filter(_is_hashable, tokens if isinstance(tokens, Iterable) else ())
-        known = dict.fromkeys(positions[token] for token in hashable if token in positions)
+        known = dict.fromkeys(positions[token] for token in _tokens(tokens) if token in positions)
         counts[list(known)[:most]] += 1.0
     description = f"private histogram of {len(positions)} tokens"
     return PrivateRelease(_released(mechanism, tf.constant(counts)), mechanism.event, description)
+
+
+def _tokens(record: object) -> Iterator[Hashable]:
+    """The tokens of a record; none of what is no list."""
+    if isinstance(record, tf.Tensor | np.ndarray):
+        record = np.asarray(record).reshape(-1).tolist()
+    hashable = filter(_is_hashable, record if isinstance(record, Iterable) else ())
+    return map(_text, hashable)
+
+
+def _text(token: Hashable) -> Hashable:
+    """Bytes as text, other tokens as they are."""
+    return token.decode(errors="replace") if isinstance(token, bytes) else token
+
+
+def _is_whole_text(record: object) -> bool:
+    if isinstance(record, tf.Tensor):
+        return record.dtype == tf.string and record.shape.rank == 0
+    return isinstance(record, str | bytes)
 
 
 def _is_hashable(token: object) -> bool:

@@ -1,6 +1,7 @@
 """Stage 0 of the pipeline: which examples are in a step, and what the accountant is told."""
 
 from tf_lowrank_dp.sampling.batch import (
+    DRAW,
     PRESENCE,
     ROW_WEIGHT,
     SAMPLE_WEIGHT,
@@ -19,6 +20,7 @@ from tf_lowrank_dp.sampling.rows import count_rows, to_rows
 from tf_lowrank_dp.sampling.users import UserSampler
 
 __all__ = [
+    "DRAW",
     "PRESENCE",
     "ROW_WEIGHT",
     "SAMPLE_WEIGHT",

@@ -24,6 +24,9 @@ from tf_lowrank_dp.sampling.mapped import MappedRecords
 from tf_lowrank_dp.sampling.records import Records
 from tf_lowrank_dp.sampling.rows_digest import rows_digest
 
+_ITERATIONS = itertools.count()  # of all samplers of this process
+_NUMBERS = tf.TensorSpec((4,), tf.int64)  # of a draw
+
 
 def poisson_draw(
     generator: np.random.Generator, num_examples: int, sampling_rate: float
@@ -73,6 +76,8 @@ class PoissonSampler:
           pickle and no attribute.
         * Every batch that is yielded is a draw of its own: draws are not repeated by iterating
           again. Draws that are prefetched and then discarded release nothing.
+        * Every batch says in `draw` which one it is, so that a `PrivateTrainer` knows a draw that
+          it had, and one of another rate. Nothing of it is private.
 
     Args:
         x: inputs: an array, tensor, list of numbers or strings, or a dict, tuple or list of these,
@@ -204,6 +209,11 @@ class PoissonSampler:
     @property
     def element_spec(self) -> dict:
         """`tf.TensorSpec`s of a batch: unknown batch size, other axes static."""
+        return {**self._spec, batch_lib.DRAW: _NUMBERS}
+
+    @property
+    def _spec(self) -> dict:
+        """Of a batch without its numbers."""
         if self._mapped is None:
             spec = tf.nest.map_structure(rows.row_spec, self._data)
         else:
@@ -215,7 +225,7 @@ class PoissonSampler:
         """Yields logical batches of numpy arrays, from a random stream of this iteration alone."""
         if self._mapped is not None:
             return self.as_dataset().as_numpy_iterator()
-        return map(self._gather, self._draws())
+        return map(_with_draw, self._batches(), self._numbers())
 
     def as_dataset(self) -> tf.data.Dataset:
         """The same batches as a prefetched `tf.data.Dataset` of tensors.
@@ -231,9 +241,14 @@ class PoissonSampler:
         >>> sampler.as_dataset().element_spec["x"].shape.as_list()
         [None, 2]
         """
+        numbers = tf.data.Dataset.from_generator(self._numbers, output_signature=_NUMBERS)
+        dataset = tf.data.Dataset.zip((self.without_draws(), numbers)).map(_with_draw)
+        return dataset.apply(tf.data.experimental.assert_cardinality(self._cardinality))
+
+    def without_draws(self) -> tf.data.Dataset:
+        """`as_dataset` for `fit`, whose batches need no `draw`: it takes each once."""
         if self._mapped is None:
-            spec = self.element_spec
-            dataset = tf.data.Dataset.from_generator(self.__iter__, output_signature=spec)
+            dataset = tf.data.Dataset.from_generator(self._batches, output_signature=self._spec)
         else:
             signature = tf.nest.map_structure(rows.row_spec, self._data)
             signature["size"] = tf.TensorSpec((), tf.int64)
@@ -241,13 +256,26 @@ class PoissonSampler:
                 lambda: map(self._rows_of, self._draws()), output_signature=signature
             )
             dataset = self._mapped.batches(dataset)
-        steps = tf.data.INFINITE_CARDINALITY if self._steps is None else self._steps
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(steps))
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(self._cardinality))
         return dataset.prefetch(tf.data.AUTOTUNE)
+
+    @property
+    def _cardinality(self) -> int:
+        return tf.data.INFINITE_CARDINALITY if self._steps is None else self._steps
 
     def rows_digest(self, seed: int) -> str:
         """See `rows_digest`; of all rows, whichever are drawn from."""
         return rows_digest(self._data, self._records, seed)
+
+    def _batches(self) -> Iterator[dict]:
+        """Yields the batches of an iteration without their numbers."""
+        return map(self._gather, self._draws())
+
+    def _numbers(self) -> Iterator[np.ndarray]:
+        """Yields which draws they are: what they are drawn from, and numbers that increase."""
+        iteration = next(_ITERATIONS)
+        for number in itertools.count():
+            yield np.array([self._num_examples, self._batch_size, iteration, number], np.int64)
 
     def _draws(self) -> Iterator[np.ndarray]:
         """Yields the indices of draws, from a random stream of this iteration alone."""
@@ -292,3 +320,7 @@ class PoissonSampler:
             f"PoissonSampler(num_examples={self._num_examples}, batch_size={self._batch_size}, "
             f"steps={self._steps}, pad_to_multiple={self._pad_to_multiple}, seeded={self.seeded})"
         )
+
+
+def _with_draw(batch: dict, numbers: Any) -> dict:
+    return {**batch, batch_lib.DRAW: numbers}

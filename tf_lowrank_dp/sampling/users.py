@@ -91,8 +91,8 @@ class UserSampler(PoissonSampler):
         return self._rows_per_unit
 
     @property
-    def element_spec(self) -> dict:
-        rest = super().element_spec
+    def _spec(self) -> dict:
+        rest = super()._spec
         presence = rest.pop(batch_lib.PRESENCE)
         rest[batch_lib.ROW_WEIGHT] = tf.TensorSpec((None,), tf.float32)
         k = self._rows_per_unit
@@ -101,7 +101,7 @@ class UserSampler(PoissonSampler):
         )
         return {**spec, batch_lib.PRESENCE: presence}
 
-    def __iter__(self) -> Iterator[dict]:
+    def _batches(self) -> Iterator[dict]:
         for generator in self._generators():
             users = poisson_draw(generator, self._num_examples, self.sampling_rate)
             yield self._batch_of(users, generator)

@@ -136,12 +136,15 @@ def take_values_of_chief(
     SPENDING.see(model.weights)
 
 
-def facts_of(data: TrainingData, epochs: int, workers: Workers) -> dict[str, object]:
+def facts_of(
+    data: TrainingData, epochs: int, augment: object, workers: Workers
+) -> dict[str, object]:
     """What has to be the same on all workers, beside model and optimizer.
 
     Args:
         data: which this worker draws from.
         epochs: of the call of `fit`.
+        augment: what is applied to the inputs, or None.
         workers: several.
 
     Raises:
@@ -150,7 +153,10 @@ def facts_of(data: TrainingData, epochs: int, workers: Workers) -> dict[str, obj
     assert data.rows_digest is not None
     seed = workers.gather_numbers(secrets.randbits(31))[0][0]  # nobody has known it before
     digest = data.rows_digest(seed)
-    facts = {"epochs and their steps": [epochs, data.steps_per_epoch]}
+    facts = {
+        "epochs and their steps": [epochs, data.steps_per_epoch],
+        "augment": _described(augment),
+    }
     if data.sampling.shards == 1:
         return {"rows, in their order": digest, **facts}
     refuse_same_rows(workers.gather(digest))
@@ -192,8 +198,8 @@ def _digest_of_config(model: keras.Model) -> str:
 
 
 def _described(thing: Any) -> object:
-    """The class and settings of a loss or an optimizer, the name of a function."""
-    if isinstance(thing, keras.losses.Loss | keras.optimizers.Optimizer):
+    """The class and settings of a loss, optimizer or layer, the name of a function."""
+    if isinstance(thing, keras.losses.Loss | keras.optimizers.Optimizer | keras.layers.Layer):
         try:
             return [type(thing).__name__, _without_name(thing.get_config())]
         except Exception:  # one that cannot be saved

@@ -188,7 +188,7 @@ def training_data(
             f"Expected steps_per_epoch to be at most the steps of the PoissonSampler, "
             f"{sampler.steps}. Received: steps_per_epoch={steps}. Leave it out."
         )
-    dataset = _preprocessed(model, own.as_dataset().take(steps))
+    dataset = _preprocessed(model, own.without_draws().take(steps))
     return TrainingData(
         dataset,
         sampler.sampling,
@@ -200,9 +200,7 @@ def training_data(
     )
 
 
-def _of_worker(
-    sampler: PoissonSampler, workers: Workers, batch_size: int | None
-) -> PoissonSampler:
+def _of_worker(sampler: PoissonSampler, workers: Workers, batch_size: int | None) -> PoissonSampler:
     """What one of several draws: part of the rows that all have, or its own of a larger batch."""
     sharded = batch_size is not None
     found = workers.gather_numbers(int(sharded), sampler.num_examples)

@@ -174,7 +174,7 @@ def fit(
         loss=loss,
         target_spec=spec,
         rows_per_unit=data.rows_per_unit,
-        facts=None if workers.alone else facts_of(data, epochs, workers),
+        facts=None if workers.alone else facts_of(data, epochs, augment, workers),
     )
     run.judged = judged
     judged.add_reads(data.reads)

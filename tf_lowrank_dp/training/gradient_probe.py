@@ -88,5 +88,6 @@ def _compare(model: keras.Model, found: Sequence[tf.Tensor], expected: Sequence[
                 " Either the model takes examples out of their order, or uses a weight in a way "
                 "that the layers do not know of (outside of its layer, say). Use "
                 "gradient_method='vectorized', or register the class of the surrounding layer "
-                "with tf_lowrank_dp.layers.register_fallback."
+                "with tf_lowrank_dp.layers.register_fallback. A penalty on weights is a "
+                "kernel_regularizer, not a part of the examples' losses."
             )

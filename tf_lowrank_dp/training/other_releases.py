@@ -26,9 +26,9 @@ def record_release(model: keras.Model, event: dp_accounting.DpEvent, description
 
     For all that was computed from the private data elsewhere and went into the model: means,
     vocabularies, a hyperparameter chosen privately.  It is composed with the training, counts
-    towards budgets, and is saved with the model's private optimizer; files of models without one
-    hold no ledger.  Record a release once, before training and after weights have been loaded;
-    whatever the model holds then depends on it.
+    towards budgets, and is saved with the model's private optimizer.  Files of models without one
+    hold no ledger, which a warning says.  Record a release once, after `make_private` and before
+    training, or after weights have been loaded; whatever the model holds then depends on it.
 
     Args:
         model: a built Keras model, private or not.
@@ -45,11 +45,21 @@ def record_release(model: keras.Model, event: dp_accounting.DpEvent, description
     >>> import keras, numpy as np, tf_lowrank_dp as tfdp
     >>> x = np.random.default_rng(0).normal(size=(1_000, 2))
     >>> mean, event, description = tfdp.private_mean(x, l2_norm_clip=3.0, noise_multiplier=8.0)
-    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> layers = keras.layers.Normalization(mean=mean, variance=[1, 1]), keras.layers.Dense(1)
+    >>> model = tfdp.make_private(keras.Sequential([keras.Input((2,)), *layers]))
     >>> tfdp.record_release(model, event, description)
     >>> round(tfdp.privacy_spent(model, delta=1e-5), 2)
     0.43
     """
+    if find_state(model) is None:
+        warnings.warn(
+            f"Expected a model of make_private, whose file holds its ledger. Received: "
+            f"'{model.name}', which is not private: the release counts in this process, and in no "
+            "file of the model. Call tfdp.make_private(model) and compile it with a private "
+            "optimizer before it is saved, or keep tfdp.privacy_statement(model, delta) beside "
+            "the file.",
+            stacklevel=2,
+        )
     look(model)
     SPENDING.add(things_of(model), PrivacyLedger([ReleaseEntry(event, description)]))
     look(model)

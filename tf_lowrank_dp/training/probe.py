@@ -36,6 +36,7 @@ _ROWS = 3
 _SIZES = (17, 257)  # where the size of the batch is a number in the model
 _SENTENCES = ((1, 4), (5, 8))  # words
 _TOLERANCE = 1e-4
+_FLOOR = 1e-2  # a small loss may be what is left of numbers of the order of 1, rounded
 
 
 def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bool = True) -> None:
@@ -271,7 +272,7 @@ def _check_equal(a: tf.Tensor, b: tf.Tensor, what: str) -> bool:
     a, b = float(a), float(b)
     if not (np.isfinite(a) and np.isfinite(b)):
         return False  # Random inputs can be outside a model's domain; there is nothing to compare.
-    if abs(a - b) > _TOLERANCE * max(1e-3, abs(a), abs(b)):
+    if abs(a - b) > _TOLERANCE * max(_FLOOR, abs(a), abs(b)):
         raise UnsupportedModelError(
             "Expected layers and losses that treat each example by itself. Received: on random "
             f"data, an example's loss depends on {what} ({a:.6g} against {b:.6g}). Replace the "

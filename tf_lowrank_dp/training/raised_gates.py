@@ -13,13 +13,15 @@ import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
 _MOST = 4096  # elements: weights of terms and of layers' outputs, not those of frozen layers
-_LATE = 100  # of a counter
+_COUNTED = (100, 10_000, 1_000_000)  # values of a counter, one after the other
+_SCALES = (1.0, 1e3, -1.0)  # of single floating-point values, beside these
 
 
 def with_raised_gates(traced: ConcreteFunction, generator: np.random.Generator) -> Iterator[None]:
     """Yields while a function reads other values of the variables that it captures.
 
-    Floating-point ones between 0.5 and 1.5; then these beside counters at 100 and flags exchanged.
+    Floating-point ones between 0.5 and 1.5; then single ones a thousandfold and negative as well,
+    beside counters at 100, 10,000 and 1,000,000 and flags exchanged.
 
     Args:
         traced: the function.  Its variables are left as they are.
@@ -30,12 +32,18 @@ def with_raised_gates(traced: ConcreteFunction, generator: np.random.Generator) 
     found = [read[id(handle)] for handle in present if id(handle) in read]
     weights = [v for v in found if v.dtype.is_floating and 0 < v.shape.num_elements() <= _MOST]
     switches = [v for v in found if v.shape.rank == 0 and (v.dtype.is_integer or v.dtype.is_bool)]
-    raised = {id(v.handle): tf.Variable(_between(v, generator)) for v in weights}
-    later = {id(v.handle): tf.Variable(_switched(v)) for v in switches}
+    raised = {id(v.handle): _between(v, generator) for v in weights}
+    singles = {id(v.handle) for v in weights if v.shape.rank == 0}
+    rounds = [raised] if weights else []
+    later = zip(_COUNTED, _SCALES, strict=True) if switches else [(0, s) for s in _SCALES[1:]]
+    for count, scale in later if switches or singles else ():
+        scaled = {k: scale * v if k in singles else v for k, v in raised.items()}
+        rounds.append(scaled | {id(v.handle): _switched(v, count) for v in switches})
     try:
-        for values in [raised, raised | later] if switches else [raised] if weights else []:
+        for values in rounds:
+            held = {key: tf.Variable(value) for key, value in values.items()}
             traced.set_external_captures(
-                [values[id(old)].handle if id(old) in values else old for old in present]
+                [held[id(old)].handle if id(old) in held else old for old in present]
             )
             yield
     finally:
@@ -46,7 +54,7 @@ def _between(variable: tf.Variable, generator: np.random.Generator) -> tf.Tensor
     return tf.cast(generator.uniform(0.5, 1.5, variable.shape), variable.dtype)
 
 
-def _switched(variable: tf.Variable) -> tf.Tensor:
+def _switched(variable: tf.Variable, count: int) -> tf.Tensor:
     if variable.dtype.is_bool:
         return tf.logical_not(variable)
-    return tf.cast(_LATE, variable.dtype)
+    return tf.cast(min(count, variable.dtype.max), variable.dtype)

@@ -43,7 +43,7 @@ def save(
             "save_weights, or call tfdp.make_standard(model) first."
         )
     optimizer, ledger = getattr(model, "optimizer", None), ledger_of(model)
-    if not isinstance(optimizer, DPOptimizer) and ledger.num_steps:
+    if not isinstance(optimizer, DPOptimizer) and ledger.entries:
         warnings.warn(
             "Expected a model that is compiled with its private optimizer, which carries the "
             f"ledger. Received: optimizer={type(optimizer).__name__}; what was spent "

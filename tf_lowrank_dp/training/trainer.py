@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
-from tf_lowrank_dp.sampling import PoissonSampler
+from tf_lowrank_dp.sampling import DRAW, PRESENCE, PoissonSampler
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import refuse_custom_loop
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.distribution import refuse_distribution
+from tf_lowrank_dp.training.draws import Draws
 from tf_lowrank_dp.training.given_forward import check_batch, is_same_code, spec_of, with_outputs
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
@@ -25,8 +24,6 @@ from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model
 
 _FURTHER = 4  # times the steps planned: how far a graph knows what a budget allows
-# Draws that had a release by any trainer, by the identity of their presence.
-_RELEASED: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 class PrivateTrainer:
@@ -37,9 +34,11 @@ class PrivateTrainer:
     yourself before each step: tracing sees only the first, and the graph fails with TensorFlow's
     own error where the budget that it was traced with ends).
 
-    It is accounted as a release of a draw of its own, so each batch of the sampler has one call:
-    another one with the same arrays is refused (copies, and steps of a `tf.function`, are not
-    noticed).  Shuffled data (`Sampling.shuffle`) are read through `one_pass`.
+    It is accounted as a release of a draw of its own, so each batch of the sampler has one call.
+    Batches say in `draw` which they are: one that comes again, out of a cache for example, or that
+    is of a sampler of another rate is refused, in graphs as well.  Of batches without `draw` only
+    the same arrays are noticed, and not in graphs.  Shuffled data (`Sampling.shuffle`) are read
+    through `one_pass`.
 
     A model has one run at a time.  Another trainer, or `fit`, with other data or settings ends
     that of this trainer, which then refuses to go on.  While `fit` runs, there is no other.
@@ -97,6 +96,7 @@ class PrivateTrainer:
         self._pass: object | None = None
         self._passes = 0
         self._graph: tuple[Callable, tf.types.experimental.PolymorphicFunction] | None = None
+        self._draws = Draws(sampling)
         self._run = start_run(model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False))
 
     @tf.autograph.experimental.do_not_convert
@@ -104,17 +104,18 @@ class PrivateTrainer:
         """Private gradients of the mean loss, one float32 tensor for each trainable variable.
 
         Args:
-            forward: takes a dict like `batch` without its presence, calls the model, and returns
-                one loss per example, `(b,)`, and anything else as nested tensors `(b, ...)`.  It
-                is traced into a graph, also in eager mode, and first with random data: pass the
-                same function at each step, as another one is tried and traced anew.
+            forward: takes a dict like `batch` without `presence` and `draw`, calls the model, and
+                returns one loss per example, `(b,)`, and anything else as nested tensors
+                `(b, ...)`.  It is traced into a graph, also in eager mode, and first with random
+                data: pass the same function at each step, as another one is tried and traced anew.
             batch: a logical batch, see `tf_lowrank_dp.sampling.batch`.
 
         Raises:
             PrivacyBudgetExceededError: the release would overspend.
             UnsupportedModelError: `forward` mixes examples, see `fit`, or training is distributed.
             RuntimeError: the model was trained by another trainer or by `fit` since; the batch had
-                its release; shuffled data are not read through `one_pass`.
+                its release, or is of another sampler; shuffled data are not read through
+                `one_pass`.
         """
         check_batch(batch)
         refuse_distribution(data=batch)
@@ -122,18 +123,19 @@ class PrivateTrainer:
         self._check_pass()
         if tf.executing_eagerly():
             self.check_budget()  # `apply` looks at the values, which a release does not change
-            self._check_unused(batch["presence"])
-        draw = batch["presence"]
+            self._draws.check(batch)
+        given = batch
         refuse_composites(batch)
         batch = tf.nest.map_structure(tf.convert_to_tensor, dict(batch))
-        presence = batch.pop("presence")
+        presence = batch.pop(PRESENCE)
+        batch.pop(DRAW, None)
         watched = self._judged(forward, batch).watched
         if not tf.executing_eagerly():
-            with tf.control_dependencies(self._budget_in_graph()):
+            with tf.control_dependencies(self._budget_in_graph() + self._draws.in_graph(given)):
                 return self._run.engine.private_gradients(
                     with_outputs(forward), batch, presence, watched=watched
                 )
-        _RELEASED[id(draw)] = draw
+        self._draws.released(given)
         specs = tf.nest.map_structure(spec_of, (batch, presence))
         gradients = self._traced(forward, watched).get_concrete_function(*specs)(batch, presence)
         SPENDING.released(self._model.weights)
@@ -222,16 +224,6 @@ class PrivateTrainer:
                 "Expected batches of trainer.one_pass(batches): a pass over shuffled data counts "
                 "as it is begun. Received: one outside of a pass. Write `for batch in "
                 "trainer.one_pass(batches)`."
-            )
-
-    def _check_unused(self, presence: Any) -> None:
-        """Refuses another release of a draw, by any trainer, which is known by its presence."""
-        if _RELEASED.get(id(presence)) is presence:
-            raise RuntimeError(
-                "Expected a batch of its own for each call: a release is accounted as that of an "
-                "independent draw. Received: a batch that had its release, by this or another "
-                "trainer. Take the next batch of the sampler, for each of several models; for "
-                "larger models pass make_private(model, microbatch_size=...)."
             )
 
     def _budget_in_graph(self) -> list[tf.Operation]:
