@@ -9,14 +9,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Sequence
-
-import keras
 
 from tf_lowrank_dp.accounting import ACCOUNTANTS
 from tf_lowrank_dp.accounting.plan import PlanRow, plan
-from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.training import privacy_report
+from tf_lowrank_dp.training.saving import load_private_model
 
 _COLUMNS = ("batch size", "epochs", "steps", "sigma", "noise", "signal/noise")
 _EXPLAINED = """
@@ -33,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         arguments.run(arguments)
-    except (OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
@@ -73,41 +70,13 @@ def _cells(row: PlanRow) -> list[str]:
 
 def _report(arguments: argparse.Namespace) -> None:
     """Prints the report on a saved model."""
-    model = _load(arguments.model, arguments.modules)
+    for name in arguments.modules:
+        importlib.import_module(name)
+    model = load_private_model(arguments.model)
     report = privacy_report(
         model, arguments.delta, hyperparameter_search=arguments.hyperparameter_search
     )
     print(report.to_json() if arguments.json else report.to_markdown(), end="")
-
-
-def _load(path: str, modules: Sequence[str]) -> keras.Model:
-    """A saved model with its private optimizer.
-
-    Raises:
-        ValueError: the file is none of a private model, or of classes that nobody registered.
-    """
-    if not path.endswith(".keras"):
-        raise ValueError(
-            f"Expected a .keras file, which holds model and ledger. Received: {path}. Weights "
-            "alone: load them into the model, and call tfdp.privacy_report(model)."
-        )
-    for name in modules:
-        importlib.import_module(name)
-    try:
-        model = keras.models.load_model(path)
-    except TypeError as error:  # Keras' own, of several lines
-        raise ValueError(
-            f"Expected a file of classes that are known. Received: {path}, which Keras cannot "
-            f"load ({str(error).strip().splitlines()[0]}). Name the module that registers them "
-            "with keras.saving.register_keras_serializable: --import my_package.my_layers"
-        ) from error
-    if not isinstance(model.optimizer, DPOptimizer):
-        raise ValueError(
-            "Expected a model that was saved with its private optimizer, which keeps the ledger. "
-            f"Received: {path} with {type(model.optimizer).__name__}: what was spent on it is "
-            "not known."
-        )
-    return model
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -31,7 +31,7 @@ class Positions(L.Layer):
 
 
 class Joined(L.Layer):
-    """Joins examples and positions before a Dense layer."""
+    """Joins examples and positions before a Dense layer, those of a position next to each other."""
 
     def __init__(self):
         super().__init__()
@@ -41,8 +41,9 @@ class Joined(L.Layer):
         self.dense.build((None, 2))
 
     def call(self, x):
-        rows = self.dense(keras.ops.reshape(x, (-1, 2)))
-        return keras.ops.reshape(rows, (-1, LENGTH, 2))
+        rows = keras.ops.reshape(keras.ops.transpose(x, (1, 0, 2)), (-1, 2))
+        rows = keras.ops.reshape(self.dense(rows), (LENGTH, -1, 2))
+        return keras.ops.transpose(rows, (1, 0, 2))
 
 
 def model_of(layer):

@@ -113,7 +113,7 @@ MUTATIONS = [
         f"{DISTRIBUTION}::test_samplers_draw_at_the_stated_rate", INCLUSION,
     ),
     mutation(
-        1, "batches of a fixed size are accounted as Poisson draws", "sampling/poisson.py",
+        1, "batches of a fixed size are accounted as Poisson draws", "sampling/draw.py",
         "size = generator.binomial(num_examples, sampling_rate)",
         "size = round(num_examples * sampling_rate)",
         f"{DISTRIBUTION}::test_sizes_have_the_binomial_distribution", INCLUSION,
@@ -387,6 +387,14 @@ MUTATIONS = [
         "for key, value in values.items()}", "for key, value in ()}",
         "training/test_raised_gates.py::"
         "test_a_term_that_joins_examples_behind_a_closed_gate_is_refused[of_mask]",
+    ),
+    mutation(
+        8, "rows of different examples are added up as if they were of one",
+        "gradient_methods/trial.py",
+        "if labels[id(root.tensor)] == Rows(0, (root.tensor.shape[0] or 0) // size)",
+        "if (root.tensor.shape[0] or 1) % size == 0",
+        "contracts/test_joined_axes.py::"
+        "test_rows_of_different_examples_next_to_each_other_are_refused",
     ),
     mutation(
         8, "counters and single variables are raised a little only", "training/raised_gates.py",

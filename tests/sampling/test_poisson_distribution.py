@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tf_lowrank_dp.sampling import PoissonSampler
-from tf_lowrank_dp.sampling.poisson import poisson_draw
+from tf_lowrank_dp.sampling.draw import poisson_draw
 from tf_lowrank_dp.sampling.randomness import seeded_generator
 
 SETTINGS = [(40, 0.05), (40, 0.5), (25, 1.0), (12_000, 0.001)]  # the last uses Floyd's algorithm

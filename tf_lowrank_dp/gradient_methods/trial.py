@@ -103,7 +103,13 @@ def _tried(
         tuple(has_rows(t) and _holds_examples(t, labels, size) for t in tensors)
         for tensors in recorder.fallback_tensors
     )
-    return Plan(owners, fallback, shared, tuple(steps), of_examples), failed
+    outputs = [root for root in recorder.roots if root.owner is None]
+    rows_each = tuple(
+        (root.call, root.tensor.shape[0] // size)
+        for root in outputs
+        if labels[id(root.tensor)] == Rows(0, (root.tensor.shape[0] or 0) // size)
+    )
+    return Plan(owners, fallback, shared, tuple(steps), of_examples, rows_each), failed
 
 
 def _holds_examples(tensor: tf.Tensor, labels: dict[int, Label], size: int) -> bool:

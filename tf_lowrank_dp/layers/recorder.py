@@ -19,6 +19,7 @@ import tensorflow as tf
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.operations import Root, Step, meetings
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.per_example.units import SumOfRows
 from tf_lowrank_dp.tracing.example_axis import Rows
 
 _ACTIVE = threading.local()
@@ -61,6 +62,8 @@ class Plan:
         shared_outputs: which calls of `Recorder.watch` get a tensor without examples.
         steps: the operations that use weights or such tensors.
         of_examples: for each call of a fallback, which of its tensors have the axis of examples.
+        rows_each: which calls of `Recorder.watch` get tensors with several rows of each example,
+            next to each other, and how many.
     """
 
     by_operations: frozenset[int] | None = frozenset()
@@ -68,6 +71,7 @@ class Plan:
     shared_outputs: frozenset[int] = frozenset()
     steps: tuple[Step, ...] = ()
     of_examples: tuple[tuple[bool, ...], ...] = ()
+    rows_each: tuple[tuple[int, int], ...] = ()
 
 
 class Recorder:
@@ -125,7 +129,8 @@ class Recorder:
         Args:
             layer: name of the layer, for messages.
             outputs: tensors `(b, ...)`, results of the layer before its activation; one that all
-                examples share, `(1, ...)`, is repeated for each of them.
+                examples share, `(1, ...)`, is repeated for each of them.  Where examples were
+                joined with another axis, `(b k, ...)`, gradients of their rows are added up.
             builders: pairs `(variable, function)`; the function takes one gradient for each
                 output and returns a `PerExampleGradient`.
 
@@ -151,10 +156,15 @@ class Recorder:
         self._calls += 1
         if self._is_shared(outputs):
             return [self._shared_output(layer, outputs[0], wanted)]
-        outputs = [self._with_examples(layer, output) for output in outputs]
+        each = dict(self._plan.rows_each).get(self._calls, 1)
+        if each > 1:
+            outputs = [tf.identity(output) for output in outputs]
+            wanted = [(variable, _summed(build, each)) for variable, build in wanted]
+        else:
+            outputs = [self._with_examples(layer, output) for output in outputs]
         for output in outputs:
             self._tape.watch(output)
-        self.sites.append(Site(layer, tuple(outputs), tuple(wanted)))
+        self.sites.append(Site(layer, tuple(outputs), tuple(wanted), Rows(0, each)))
         return outputs
 
     def finds_operations(self, layer: keras.layers.Layer) -> bool:
@@ -221,9 +231,19 @@ class Recorder:
             f"Received: shape {tuple(output.shape)}, and {size or 'unknown'} examples. "
             "If the output is the same for all examples, give the layer's input a first axis of "
             "length 1 (keras.ops.expand_dims(x, 0)) and keep it. If examples were joined with "
-            "another axis, register the class of the surrounding layer with "
-            "tf_lowrank_dp.layers.register_fallback, so that it is differentiated as a whole."
+            "another axis, keep the rows of each next to each other, or register the class of the "
+            "surrounding layer with tf_lowrank_dp.layers.register_fallback, so that it is "
+            "differentiated as a whole."
         )
+
+
+def _summed(build: Callable[..., PerExampleGradient], each: int) -> Callable[..., SumOfRows]:
+    """The sum over the rows of each example of what a builder makes of rows."""
+
+    def summed(*gradients: tf.Tensor) -> SumOfRows:
+        return SumOfRows(build(*gradients), tf.ones([tf.shape(gradients[0])[0] // each, each]))
+
+    return summed
 
 
 def current_recorder() -> Recorder | None:

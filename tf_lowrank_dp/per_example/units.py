@@ -88,6 +88,32 @@ class MeanOfRows(ImageOfParts):
         return MeanOfRows(image(self._gradient), self._weights)
 
 
+class SumOfRows(MeanOfRows):
+    """`sum_r g_br` of gradients of rows of which each example has `k`, next to each other.
+
+    What a layer records whose input was reshaped from `(b, k, ...)` to `(b k, ...)`.
+
+    Args:
+        gradient: of rows, `b k` of them.
+        weights: ones, float32 `(b, k)`.
+
+    Example:
+
+    >>> rows = Materialized(tf.constant([[1.0], [3.0], [5.0], [7.0]]))
+    >>> SumOfRows(rows, tf.ones([2, 2])).materialize().numpy().tolist()
+    [[4.0], [12.0]]
+    """
+
+    def joined_rows(self, weights: tf.Tensor) -> PerExampleGradient | None:
+        return self._joined.joined_rows(weights)
+
+    def mean_inputs(self) -> tf.Tensor:
+        return super().mean_inputs() / self._weights.shape[1]
+
+    def _image(self, image: Callable) -> SumOfRows:
+        return SumOfRows(image(self._gradient), self._weights)
+
+
 def _flat(tensor: tf.Tensor) -> tf.Tensor:
     """`(u, k, ...)` as `(u k, ...)`."""
     rows = tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], 0))

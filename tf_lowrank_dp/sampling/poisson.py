@@ -20,43 +20,10 @@ from tf_lowrank_dp.sampling.arguments import (
     to_data,
     warn_of_full_batches,
 )
+from tf_lowrank_dp.sampling.draw import NUMBERS, draw_numbers, poisson_draw, with_numbers
 from tf_lowrank_dp.sampling.mapped import MappedRecords
 from tf_lowrank_dp.sampling.records import Records
 from tf_lowrank_dp.sampling.rows_digest import rows_digest
-
-_ITERATIONS = itertools.count()  # of all samplers of this process
-_NUMBERS = tf.TensorSpec((4,), tf.int64)  # of a draw
-
-
-def poisson_draw(
-    generator: np.random.Generator, num_examples: int, sampling_rate: float
-) -> np.ndarray:
-    """Draws one Poisson sample of example indices.
-
-    The size is drawn from Binomial(num_examples, sampling_rate) and then a uniform subset of this
-    size, which is the same distribution as one coin per example.
-
-    Formal guarantees:
-        * Every example is included independently with probability `sampling_rate` (a float64).
-        * No index occurs twice.
-        * The cost grows with the size drawn, not with `num_examples`, while the draw is below 2 %
-          of the examples (numpy then samples with Floyd's algorithm).
-
-    Args:
-        generator: source of randomness.
-        num_examples: number of examples.
-        sampling_rate: probability in (0, 1].
-
-    Returns:
-        Increasing int64 indices `(size,)`.
-
-    >>> import numpy as np
-    >>> poisson_draw(np.random.default_rng(0), 4, 1.0).tolist()
-    [0, 1, 2, 3]
-    """
-    size = generator.binomial(num_examples, sampling_rate)
-    indices = generator.choice(num_examples, size, replace=False, shuffle=False)
-    return np.sort(indices)
 
 
 class PoissonSampler:
@@ -209,7 +176,7 @@ class PoissonSampler:
     @property
     def element_spec(self) -> dict:
         """`tf.TensorSpec`s of a batch: unknown batch size, other axes static."""
-        return {**self._spec, batch_lib.DRAW: _NUMBERS}
+        return {**self._spec, batch_lib.DRAW: NUMBERS}
 
     @property
     def _spec(self) -> dict:
@@ -225,7 +192,7 @@ class PoissonSampler:
         """Yields logical batches of numpy arrays, from a random stream of this iteration alone."""
         if self._mapped is not None:
             return self.as_dataset().as_numpy_iterator()
-        return map(_with_draw, self._batches(), self._numbers())
+        return map(with_numbers, self._batches(), self._numbers())
 
     def as_dataset(self) -> tf.data.Dataset:
         """The same batches as a prefetched `tf.data.Dataset` of tensors.
@@ -241,8 +208,8 @@ class PoissonSampler:
         >>> sampler.as_dataset().element_spec["x"].shape.as_list()
         [None, 2]
         """
-        numbers = tf.data.Dataset.from_generator(self._numbers, output_signature=_NUMBERS)
-        dataset = tf.data.Dataset.zip((self.without_draws(), numbers)).map(_with_draw)
+        numbers = tf.data.Dataset.from_generator(self._numbers, output_signature=NUMBERS)
+        dataset = tf.data.Dataset.zip((self.without_draws(), numbers)).map(with_numbers)
         return dataset.apply(tf.data.experimental.assert_cardinality(self._cardinality))
 
     def without_draws(self) -> tf.data.Dataset:
@@ -272,10 +239,8 @@ class PoissonSampler:
         return map(self._gather, self._draws())
 
     def _numbers(self) -> Iterator[np.ndarray]:
-        """Yields which draws they are: what they are drawn from, and numbers that increase."""
-        iteration = next(_ITERATIONS)
-        for number in itertools.count():
-            yield np.array([self._num_examples, self._batch_size, iteration, number], np.int64)
+        """Yields which draws those of an iteration are."""
+        return draw_numbers(self._num_examples, self._batch_size)
 
     def _draws(self) -> Iterator[np.ndarray]:
         """Yields the indices of draws, from a random stream of this iteration alone."""
@@ -320,7 +285,3 @@ class PoissonSampler:
             f"PoissonSampler(num_examples={self._num_examples}, batch_size={self._batch_size}, "
             f"steps={self._steps}, pad_to_multiple={self._pad_to_multiple}, seeded={self.seeded})"
         )
-
-
-def _with_draw(batch: dict, numbers: Any) -> dict:
-    return {**batch, batch_lib.DRAW: numbers}

@@ -13,7 +13,8 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting.sampling import Unit
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import padding, rows
-from tf_lowrank_dp.sampling.poisson import PoissonSampler, poisson_draw
+from tf_lowrank_dp.sampling.draw import poisson_draw
+from tf_lowrank_dp.sampling.poisson import PoissonSampler
 
 
 class UserSampler(PoissonSampler):

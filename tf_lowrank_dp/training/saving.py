@@ -82,6 +82,34 @@ def _writes_files(model: keras.Model) -> bool:
     return state is None or state.workers.is_chief
 
 
+def load_private_model(path: str) -> keras.Model:
+    """A saved model with its private optimizer.
+
+    Raises:
+        ValueError: the file is none of a private model, or of classes that nobody registered.
+    """
+    if not path.endswith(".keras"):
+        raise ValueError(
+            f"Expected a .keras file, which holds model and ledger. Received: {path}. Weights "
+            "alone: load them into the model, and call tfdp.privacy_report(model)."
+        )
+    try:
+        model = keras.models.load_model(path)
+    except TypeError as error:  # Keras' own, of several lines
+        raise ValueError(
+            f"Expected a file of classes that are known. Received: {path}, which Keras cannot "
+            f"load ({str(error).strip().splitlines()[0]}). Name the module that registers them "
+            "with keras.saving.register_keras_serializable: --import my_package.my_layers"
+        ) from error
+    if not isinstance(model.optimizer, DPOptimizer):
+        raise ValueError(
+            "Expected a model that was saved with its private optimizer, which keeps the ledger. "
+            f"Received: {path} with {type(model.optimizer).__name__}: what was spent on it is "
+            "not known."
+        )
+    return model
+
+
 def load_weights(
     model: keras.Model, filepath: str | os.PathLike, *args: Any, **kwargs: Any
 ) -> None:

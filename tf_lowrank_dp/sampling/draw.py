@@ -1,0 +1,67 @@
+"""One draw: which examples are in it, and which draw it is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_lowrank_dp.sampling.batch import DRAW
+
+NUMBERS = tf.TensorSpec((4,), tf.int64)
+
+_ITERATIONS = itertools.count()  # of all samplers of this process
+
+
+def poisson_draw(
+    generator: np.random.Generator, num_examples: int, sampling_rate: float
+) -> np.ndarray:
+    """Draws one Poisson sample of example indices.
+
+    The size is drawn from Binomial(num_examples, sampling_rate) and then a uniform subset of this
+    size, which is the same distribution as one coin per example.
+
+    Formal guarantees:
+        * Every example is included independently with probability `sampling_rate` (a float64).
+        * No index occurs twice.
+        * The cost grows with the size drawn, not with `num_examples`, while the draw is below 2 %
+          of the examples (numpy then samples with Floyd's algorithm).
+
+    Args:
+        generator: source of randomness.
+        num_examples: number of examples.
+        sampling_rate: probability in (0, 1].
+
+    Returns:
+        Increasing int64 indices `(size,)`.
+
+    >>> import numpy as np
+    >>> poisson_draw(np.random.default_rng(0), 4, 1.0).tolist()
+    [0, 1, 2, 3]
+    """
+    size = generator.binomial(num_examples, sampling_rate)
+    indices = generator.choice(num_examples, size, replace=False, shuffle=False)
+    return np.sort(indices)
+
+
+def draw_numbers(num_examples: int, batch_size: int) -> Iterator[np.ndarray]:
+    """Yields what the draws of one iteration are of, and numbers that increase.
+
+    Args:
+        num_examples: that are drawn from.
+        batch_size: expected number of examples of a draw.
+
+    Yields:
+        int64 `(4,)`: both arguments, the iteration in this process, the draw in it.
+    """
+    iteration = next(_ITERATIONS)
+    for number in itertools.count():
+        yield np.array([num_examples, batch_size, iteration, number], np.int64)
+
+
+def with_numbers(batch: dict, numbers: Any) -> dict:
+    """A logical batch that says which draw it is."""
+    return {**batch, DRAW: numbers}
