@@ -19,16 +19,21 @@ L, ops = keras.layers, keras.ops
 class OfRows(L.Layer):
     """Gives a layer the rows of all examples, one after the other."""
 
-    def __init__(self, layer, axes=1, before=None):
+    def __init__(self, layer, axes=1):
         super().__init__()
-        self.layer, self.axes, self.before = layer, axes, before
+        self.layer, self.axes = layer, axes
 
     def call(self, x):
-        shape = x.shape
-        if self.before is not None:
-            x = ops.transpose(x, self.before)
         y = self.layer(ops.reshape(x, (-1, *x.shape[1 + self.axes :])))
-        return ops.reshape(y, (-1, *shape[1 : 1 + self.axes], *y.shape[1:]))
+        return ops.reshape(y, (-1, *x.shape[1 : 1 + self.axes], *y.shape[1:]))
+
+
+class TimeFirst(OfRows):
+    """The same with the rows of one position of all examples next to each other."""
+
+    def call(self, x):
+        y = self.layer(ops.reshape(ops.transpose(x, (1, 0, 2)), (-1, x.shape[2])))
+        return ops.transpose(ops.reshape(y, (x.shape[1], -1, y.shape[1])), (1, 0, 2))
 
 
 def of_rows(make, axes=1):
@@ -132,9 +137,7 @@ def test_units_of_several_rows_train_as_well():
 
 
 def test_rows_of_different_examples_next_to_each_other_are_refused():
-    """Time first: neighbouring rows are of other examples, and a sum over them would mix them."""
-    layer = OfRows(L.Dense(4), before=(1, 0, 2))
-    inputs = keras.Input((6, 5))
-    model = keras.Model(inputs, L.Dense(3)(L.Flatten()(layer(inputs))))
+    """A sum over neighbouring rows would mix them."""
+    model = build_model(LayerCase("time first", lambda: TimeFirst(L.Dense(4)), (6, 5)))
     with pytest.raises(tfdp.UnsupportedModelError, match="rows of each next to each other"):
         check_probe(model, make_batch(CASES[0], 3))
