@@ -46,6 +46,17 @@ class Joined(L.Layer):
         return keras.ops.transpose(rows, (1, 0, 2))
 
 
+def joined_model():
+    """The same without a layer around it, which could be differentiated as a whole."""
+    joined = Joined()
+    joined.build(None)
+    inputs = keras.Input((LENGTH, 2))
+    rows = keras.ops.reshape(keras.ops.transpose(inputs, (1, 0, 2)), (-1, 2))
+    rows = keras.ops.reshape(joined.dense(rows), (LENGTH, -1, 2))
+    rows = keras.ops.transpose(rows, (1, 0, 2))
+    return keras.Model(inputs, L.Dense(1)(L.Flatten()(rows)))
+
+
 def model_of(layer):
     return keras.Sequential([keras.Input((LENGTH, 2)), layer, L.Flatten(), L.Dense(1)])
 
@@ -63,7 +74,7 @@ def test_the_recorder_refuses_another_first_axis(layer_class, size):
 
 
 def test_the_probe_refuses_it_even_if_one_batch_is_as_long():
-    model = model_of(Joined())
+    model = joined_model()
     spec = {"x": tf.TensorSpec((None, LENGTH, 2))}
     with pytest.raises(tfdp.UnsupportedModelError, match="first axis of the output of layer"):
         probe(model, forward_of(model), spec)
@@ -77,7 +88,7 @@ def test_positions_without_examples_train_even_if_a_batch_is_as_long():
 
 
 def test_fit_refuses_it_before_the_first_step():
-    model = tfdp.make_private(model_of(Joined()))
+    model = tfdp.make_private(joined_model())
     model.compile(
         tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3),
         loss="mse",

@@ -11,10 +11,10 @@ import tensorflow as tf
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp._keras.scopes import trial_scope
 from tf_lowrank_dp._types import Nested
-from tf_lowrank_dp.layers.operations import Root, plan_of
+from tf_lowrank_dp.layers.operations import plan_of
 from tf_lowrank_dp.layers.recorder import Plan, Recorder, has_rows
 from tf_lowrank_dp.layers.registry import capturing
-from tf_lowrank_dp.layers.whole_layers import differentiate_as_whole
+from tf_lowrank_dp.layers.whole_layers import differentiate_as_whole, is_whole
 from tf_lowrank_dp.tracing.axis_walk import Walk
 from tf_lowrank_dp.tracing.example_axis import Label, Public, Rows, size_unlike
 from tf_lowrank_dp.tracing.random_ops import source_spared
@@ -31,8 +31,9 @@ def plan_for(model: keras.Model, forward: Callable, batch: Nested) -> Plan:
         batch: nested tensors whose first axis is the example.
 
     Returns:
-        The plan.  A layer with dependent parts that cannot be separated, such as a position table
-        that another layer transforms, is noted as one that is differentiated as a whole.
+        The plan.  A layer is noted as one that is differentiated as a whole if its parts cannot be
+        separated, such as a position table that another layer transforms, or if it calls one in a
+        loop, or with rows that are not those of the examples.
     """
     spec = tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), batch)
     key = (*tf.nest.flatten(spec), *(id(v) for v in model.trainable_variables))
@@ -55,26 +56,26 @@ def _settled(model: keras.Model, forward: Callable, spec: Nested) -> Plan:
     """Tries until no layer needs the fallback that was not given it."""
     fallback: frozenset[int] = frozenset()
     while True:
-        found = _tried(model, forward, spec, fallback)
-        if found is None:
-            return Plan()
-        plan, failed = found
-        if not failed:
+        plan, lost, misplaced = _tried(model, forward, spec, fallback)
+        if not lost and not misplaced:
             return plan
-        for root in failed:
-            if root.owner is None:
-                layer = _around(model, root)
-                if layer is None:
-                    return Plan()  # The recorder refuses it.
-                differentiate_as_whole(layer)
-            else:
-                fallback |= {id(root.owner)}
+        fallback |= {id(layer) for layer in lost}
+        for variable in misplaced:
+            layer = _around(model, variable)
+            if layer is None:
+                return Plan()  # The recorder refuses it.
+            differentiate_as_whole(layer)
 
 
 def _tried(
     model: keras.Model, forward: Callable, spec: Nested, fallback: frozenset[int]
-) -> tuple[Plan, list[Root]] | None:
-    """A plan, and the roots for which it does not do; None if the trial cannot be traced."""
+) -> tuple[Plan, list[keras.layers.Layer], list[keras.Variable]]:
+    """A plan, and for what it does not do.
+
+    Returns:
+        The plan; layers whose own weights it loses, which need the fallback; variables of layers
+        that are called where they cannot be recorded.
+    """
     size = size_unlike(model.variables, spec)
     held: list[Recorder] = []
 
@@ -91,7 +92,8 @@ def _tried(
     try:
         graph = tf.function(losses, autograph=False).get_concrete_function(batch).graph
     except (ValueError, TypeError, tf.errors.OpError):
-        return None
+        inside = held[0].inside_of_a_loop if held else None
+        return Plan(), [], [] if inside is None else [inside]
     [recorder] = held
     labels = Walk(size).labels(graph, [Rows(0)] * len(tf.nest.flatten(batch)))
     roots = [r for r in recorder.roots if isinstance(labels[id(r.tensor)], Public)]
@@ -109,7 +111,11 @@ def _tried(
         for root in outputs
         if labels[id(root.tensor)] == Rows(0, (root.tensor.shape[0] or 0) // size)
     )
-    return Plan(owners, fallback, shared, tuple(steps), of_examples, rows_each), failed
+    known = shared | {call for call, _ in rows_each}
+    failed += [r for r in outputs if r.call not in known and r.tensor.shape[0] is not None]
+    plan = Plan(owners, fallback, shared, tuple(steps), of_examples, rows_each)
+    lost = [root.owner for root in failed if root.owner is not None]
+    return plan, lost, [root.builders[0][0] for root in failed if root.owner is None]
 
 
 def _holds_examples(tensor: tf.Tensor, labels: dict[int, Label], size: int) -> bool:
@@ -117,13 +123,12 @@ def _holds_examples(tensor: tf.Tensor, labels: dict[int, Label], size: int) -> b
     return not isinstance(labels.get(id(tensor)), Public) and tensor.shape[0] == size
 
 
-def _around(model: keras.Model, root: Root) -> keras.layers.Layer | None:
-    """The smallest layer around the one that a root is an output of; not the model itself."""
-    variable = root.builders[0][0]
+def _around(model: keras.Model, variable: keras.Variable) -> keras.layers.Layer | None:
+    """The smallest layer around the one whose variable this is; not the model itself."""
     holding = [
         layer
         for layer in layers_of(model, include_self=False)
         if any(v is variable for v in layer.trainable_variables)
     ]
     holding.sort(key=lambda layer: len(layers_of(layer)))
-    return holding[1] if len(holding) > 1 else None
+    return next((layer for layer in holding[1:] if not is_whole(layer)), None)

@@ -86,6 +86,10 @@ class Recorder:
             checked.
         plan: which weights are found by the operations that use them.
 
+    Attributes:
+        sites: what was recorded.
+        inside_of_a_loop: a variable of the layer that was refused as it runs in a loop or branch.
+
     Example: what a step does with what a capture records.
 
     >>> from tf_lowrank_dp.per_example.activations import broadcast_gradient
@@ -115,6 +119,7 @@ class Recorder:
         self._size = size
         self._graph = current_graph()
         self.sites: list[Site] = []
+        self.inside_of_a_loop: keras.Variable | None = None
 
     def __enter__(self) -> Recorder:
         _stack().append(self)
@@ -146,12 +151,13 @@ class Recorder:
         if not wanted:
             return list(outputs)
         if current_graph() is not self._graph:
+            self.inside_of_a_loop = wanted[0][0]
             raise UnsupportedModelError(
                 f"Expected layer '{layer}' to run directly in the model's forward pass. Received: "
                 "a call inside a loop or branch (tf.while_loop, tf.cond, tf.vectorized_map) of "
-                "the layer around it, from which no per-example gradient can be taken. Register "
-                "the surrounding layer's class with tf_lowrank_dp.layers.register_fallback, so "
-                "that it is differentiated as a whole."
+                "the model, from which no per-example gradient can be taken. Put the loop into a "
+                "layer of its own, which is then differentiated as a whole, or use "
+                "gradient_method='vectorized'."
             )
         self._calls += 1
         if self._is_shared(outputs):
@@ -231,9 +237,9 @@ class Recorder:
             f"Received: shape {tuple(output.shape)}, and {size or 'unknown'} examples. "
             "If the output is the same for all examples, give the layer's input a first axis of "
             "length 1 (keras.ops.expand_dims(x, 0)) and keep it. If examples were joined with "
-            "another axis, keep the rows of each next to each other, or register the class of the "
-            "surrounding layer with tf_lowrank_dp.layers.register_fallback, so that it is "
-            "differentiated as a whole."
+            "another axis, keep the rows of each next to each other, put the layer into one of "
+            "your own, which is then differentiated as a whole, or use "
+            "gradient_method='vectorized'."
         )
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_lowrank_dp._types import Nested
 
 _ROWS = 32  # of a part
+_VARIANT = tf.variant.as_datatype_enum
 
 
 def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
@@ -17,7 +18,8 @@ def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
     TensorFlow's CPU kernels give wrong numbers, silently, for some vectorised products of a batched
     and an unbatched operand (seen in 2.21 for `keras.ops.einsum("abc,cde->abde", x, kernel)`);
     XLA's are right.  As it compiles once for each size, elements whose number is not known are
-    taken in parts of one size.
+    taken in parts of one size.  A function with loops of its own, which XLA cannot compile as part
+    of another one, is mapped to one element after the other.
 
     Args:
         function: maps one element to nested tensors.
@@ -32,7 +34,15 @@ def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
         return tf.vectorized_map(function, elements)
 
     leaves = tf.nest.flatten(elements)
-    if any(leaf.shape[0] is not None for leaf in leaves):
+    known = [leaf.shape[0] for leaf in leaves if leaf.shape[0] is not None]
+    size = known[0] if known else _ROWS
+    specs = tf.nest.map_structure(lambda t: tf.TensorSpec([size, *t.shape[1:]], t.dtype), elements)
+    trace = mapped.get_concrete_function(specs)
+    results = trace.structured_outputs
+    if _has_lists_of_lists(trace.graph):
+        signature = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape[1:], t.dtype), results)
+        return tf.map_fn(function, elements, fn_output_signature=signature)
+    if known:
         return mapped(elements)
     rows = tf.shape(leaves[0])[0]
     count = -(-rows // _ROWS)
@@ -45,8 +55,18 @@ def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
         return tf.reshape(leaf, tf.concat([[-1], tf.shape(leaf)[2:]], 0))[:rows]
 
     split = tf.nest.map_structure(parts, elements)
-    first = tf.nest.map_structure(lambda t: tf.TensorSpec([_ROWS, *t.shape[1:]], t.dtype), elements)
-    results = mapped.get_concrete_function(first).structured_outputs
     signature = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), results)
     found = tf.map_fn(mapped, split, fn_output_signature=signature, parallel_iterations=1)
     return tf.nest.map_structure(joined, found)
+
+
+def _has_lists_of_lists(graph: tf.Graph) -> bool:
+    """Whether loops were vectorised, whose gradients keep one list for each element."""
+    definition = graph.as_graph_def()
+    nodes = [*definition.node]
+    for function in definition.library.function:
+        nodes += function.node_def
+    return any(
+        node.op == "TensorListReserve" and node.attr["element_dtype"].type == _VARIANT
+        for node in nodes
+    )
