@@ -86,3 +86,24 @@ def test_bfloat16_raises_no_false_alarm(rows):
     tfdp.make_private(model)
     model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0), loss="mse")
     assert tfdp.check_gradients(model, *rows) > 1e-4  # above the tolerance for float32
+
+
+class Normalized(keras.layers.Layer):
+    """A cell whose own layer is built when it is called first, as Keras does in `fit`."""
+
+    def __init__(self):
+        super().__init__()
+        self.units = self.state_size = 3
+        self.cell, self.norm = keras.layers.SimpleRNNCell(3), keras.layers.LayerNormalization()
+
+    def call(self, x, states):
+        output, states = self.cell(x, states)
+        return self.norm(output), states
+
+
+def test_a_model_that_is_not_built_yet_is_built():
+    layers = [keras.layers.Dense(2), keras.layers.RNN(Normalized())]
+    model = keras.Sequential([keras.Input((4, 2)), *layers])
+    tfdp.make_private(model)
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0), loss="mse")
+    assert tfdp.check_gradients(model, np.ones((2, 4, 2), "float32"), np.ones((2, 3))) < 1e-4

@@ -13,6 +13,7 @@ from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.mechanism.clipping import unguarded_norms
 from tf_lowrank_dp.tracing.random_ops import ConstantSource, random_numbers_from
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
+from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
 
 # Tolerance, and the share of the whole gradient with which a smaller part is compared.
@@ -48,6 +49,7 @@ def check_gradients(
         AssertionError: a difference above `tolerance`; names the variable.
     """
     batch = whole_batch(x, y, sample_weight)
+    build_model(model, tf.nest.map_structure(tf.TensorSpec.from_tensor, batch["x"]))
     method = private_optimizer(model).gradient_method
     size = tf.nest.flatten(batch)[0].shape[0]
     forward = CompiledLoss(model, float(size))
