@@ -122,7 +122,7 @@ def test_an_endless_sampler_with_a_budget_needs_the_number_of_steps(private, sma
 def test_noise_of_two_gradients_of_one_batch_differs(private, small_model, data):
     model = private(small_model(), noise_multiplier=1.0)
     sampler = sampler_of(data)
-    trainer = tfdp.PrivateTrainer(model, sampler)
+    trainer = tfdp.PrivateTrainer(model, sampler.sampling, steps=2)
     batch = next(iter(sampler))
     del batch["draw"]
     copies = [{**batch, "presence": batch["presence"].copy()} for _ in range(2)]

@@ -44,7 +44,7 @@ _PROTECTS = {
 }
 _SHARDS = "Several workers drew from rows of their own: no {unit} has rows on two, as was stated."
 _ASSUMPTIONS = (
-    "Batches were drawn as stated, and the number of {unit}s is public.",
+    "Batches were drawn as stated, each row of one example, and the number of {unit}s is public.",
     "{protects}",
     "Not covered: metrics and losses printed during training, and the choice of hyperparameters.",
     "Out of scope: the random generator is not cryptographic, and attacks on floating-point noise.",

@@ -40,10 +40,10 @@ def check_connected(sites: Sequence[Site], gradients: Sequence[Sequence]) -> Non
         UnsupportedModelError: names the layer.
     """
     pairs = list(zip(sites, gradients, strict=True))
-    # Some of the operations that use a weight may lead elsewhere, to a stopped gradient.
+    # Some of the calls and operations that use a weight may lead elsewhere, to a stopped gradient.
     reached = {id(v) for site, found in pairs if None not in found for v, _ in site.builders}
     for site, site_gradients in pairs:
-        if site.is_operation and all(id(v) in reached for v, _ in site.builders):
+        if all(id(v) in reached for v, _ in site.builders):
             continue
         if any(gradient is None for gradient in site_gradients):
             raise UnsupportedModelError(

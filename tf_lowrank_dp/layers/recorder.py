@@ -40,15 +40,12 @@ class Site:
         builders: pairs of a Keras variable and a function from the gradients of the summed loss
             with respect to `outputs` to this variable's per-example gradient.
         rows: where the examples are in `outputs`.
-        is_operation: whether it is one of the operations that use a weight, of which some may
-            not reach the loss.
     """
 
     layer: str
     outputs: tuple[tf.Tensor, ...]
     builders: tuple[Builder, ...]
     rows: Rows = Rows(0)
-    is_operation: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +204,7 @@ class Recorder:
         if self.roots:
             assert self._graph is not None
             for found in meetings(self._graph, self.roots, self._plan.steps):
-                site = Site(found.layer, (found.output,), found.builders, found.rows, True)
+                site = Site(found.layer, (found.output,), found.builders, found.rows)
                 self.sites.append(site)
 
     def _is_shared(self, outputs: Sequence[tf.Tensor]) -> bool:

@@ -9,10 +9,10 @@ because a plain dict passes through `tf.data`, `tf.function` and Keras unchanged
 | `"y"` | structure of arrays `(b, ...)`: the targets | if there are targets |
 | `"sample_weight"` | structure of arrays `(b, ...)` | if there are weights |
 | `"presence"` | float32 `(b,)`: 1.0 for an example, 0.0 for padding | always |
-| `"draw"` | int64 `(4,)`: which draw it is, see below | in batches of a sampler |
+| `"draw"` | int64 `(6,)`: which draw it is, see below | in batches of a sampler |
 
-A draw is the number of examples and the expected size of a batch, which say what it is drawn from,
-the number of the iteration in this process, and that of the draw in it.
+A draw is the number of examples and the expected size of a batch, which say what it is drawn from;
+a number of the process, of the iteration in it and of the draw in that; and the number of its rows.
 
 A batch of units has `(b, k, ...)` instead of `(b, ...)`, for `b` units of privacy of `k` rows each,
 and `"row_weight"`, float32 `(b, k)`: of each row in the unit's mean (`per_example/units.py`).

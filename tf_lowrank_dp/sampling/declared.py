@@ -29,6 +29,9 @@ included, is not Poisson sampling.
 - "shuffle": you promise that each example occurs at most once in a pass over the data (an epoch), \
 in any order. The order is not relied upon, so each pass is accounted as one Gaussian mechanism \
 without amplification, for neighbours that replace one example. Epsilon is higher.
+Either way you promise that each row of a batch depends on one example alone. What mixes rows \
+after `.batch()`, such as `keras.layers.MixUp` and `CutMix`, or a mean over the batch, breaks it: \
+one example then moves several rows, and no clip bounds that.
 If your data fits in memory, pass the arrays themselves (`fit(x, y, batch_size=...)`); if it does \
 not, or is augmented, pass its single records and what is mapped over them (`tfdp.Records(source, \
 map=...)`): they are then Poisson sampled for you and nothing has to be promised."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tf_lowrank_dp.sampling.batch import DRAW
+from tf_lowrank_dp.sampling.batch import DRAW, PRESENCE
 
-NUMBERS = tf.TensorSpec((4,), tf.int64)
+NUMBERS = tf.TensorSpec((6,), tf.int64)
+PROCESS = secrets.randbits(62)  # draws of other ones may come out of a file
 
 _ITERATIONS = itertools.count()  # of all samplers of this process
 
@@ -55,13 +57,17 @@ def draw_numbers(num_examples: int, batch_size: int) -> Iterator[np.ndarray]:
         batch_size: expected number of examples of a draw.
 
     Yields:
-        int64 `(4,)`: both arguments, the iteration in this process, the draw in it.
+        int64 `(5,)`: both arguments, the process, the iteration in it, the draw in that.
     """
     iteration = next(_ITERATIONS)
     for number in itertools.count():
-        yield np.array([num_examples, batch_size, iteration, number], np.int64)
+        yield np.array([num_examples, batch_size, PROCESS, iteration, number], np.int64)
 
 
 def with_numbers(batch: dict, numbers: Any) -> dict:
-    """A logical batch that says which draw it is."""
-    return {**batch, DRAW: numbers}
+    """A logical batch that says which draw it is, and of how many rows, padding included."""
+    presence = batch[PRESENCE]
+    if tf.is_tensor(presence):
+        rows = tf.shape(presence, tf.int64)
+        return {**batch, DRAW: tf.ensure_shape(tf.concat([numbers, rows], 0), NUMBERS.shape)}
+    return {**batch, DRAW: np.append(numbers, np.int64(len(presence)))}

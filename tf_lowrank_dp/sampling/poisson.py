@@ -208,7 +208,8 @@ class PoissonSampler:
         >>> sampler.as_dataset().element_spec["x"].shape.as_list()
         [None, 2]
         """
-        numbers = tf.data.Dataset.from_generator(self._numbers, output_signature=NUMBERS)
+        signature = tf.TensorSpec((5,), tf.int64)
+        numbers = tf.data.Dataset.from_generator(self._numbers, output_signature=signature)
         dataset = tf.data.Dataset.zip((self.without_draws(), numbers)).map(with_numbers)
         return dataset.apply(tf.data.experimental.assert_cardinality(self._cardinality))
 

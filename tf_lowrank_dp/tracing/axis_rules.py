@@ -43,6 +43,15 @@ def same(o: Operation) -> Label:
     return held.pop() if len(held) == 1 else o.joined
 
 
+def bias_add(o: Operation) -> Label:
+    """One number for each channel, which the examples must not be."""
+    label, shape = o.labels[0], o.shape(0)
+    if not isinstance(label, Rows) or not isinstance(o.labels[1], Public) or shape is None:
+        return o.unknown
+    channels = 1 if o.op.get_attr("data_format") == b"NCHW" else len(shape) - 1
+    return o.unknown if label.axis == channels else label
+
+
 def examples_first(o: Operation) -> Label:
     """Acts on the axes behind the first one: images, rows of logits."""
     held = {label for label in o.labels if isinstance(label, Rows)}
@@ -220,7 +229,7 @@ MaxPool3DGrad AvgPoolGrad AvgPool3DGrad Conv2DBackpropInput Conv3DBackpropInputV
 DepthwiseConv2dNativeBackpropInput ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea
 ResizeBilinearGrad ResizeNearestNeighborGrad SpaceToDepth DepthToSpace ExtractImagePatches
 ImageProjectiveTransformV3 RGBToHSV HSVToRGB AdjustHue AdjustSaturation AdjustContrastv2
-SparseSoftmaxCrossEntropyWithLogits SoftmaxCrossEntropyWithLogits InTopKV2 BiasAdd
+SparseSoftmaxCrossEntropyWithLogits SoftmaxCrossEntropyWithLogits InTopKV2
 """.split()
 _JOINS = "BiasAddGrad Conv2DBackpropFilter DepthwiseConv2dNativeBackpropFilter L2Loss".split()
 SEGMENTS = """
@@ -242,6 +251,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["Pad", "PadV2", "MirrorPad"], axis_layout.padded),
     **dict.fromkeys(["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"], normalisation),
     **dict.fromkeys(["StatelessShuffle", "RandomShuffle"], shuffled),
+    "BiasAdd": bias_add,
     "Einsum": einsum,
     "Transpose": axis_layout.transpose,
     "ConcatV2": axis_layout.concatenation,

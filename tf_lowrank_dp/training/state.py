@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import keras
+import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
@@ -78,11 +79,21 @@ class PrivateState:
         microbatch_size: see `make_private`.
         run: the present run.
         workers: see `make_private`.
+        last_draw: see `last_draw`.
     """
 
     microbatch_size: int | None
     run: Run | None = None
+    last_draw: tf.Variable | None = None
     workers: Workers = ALONE
+
+
+def last_draw(model: keras.Model) -> tf.Variable:
+    """Int64 `(2,)`: iteration and number of the newest draw that custom loops released on it."""
+    state = state_of(model)
+    if state.last_draw is None:
+        state.last_draw = tf.Variable([-1, -1], trainable=False, dtype=tf.int64, name="last_draw")
+    return state.last_draw
 
 
 def things_of(model: keras.Model) -> list:

@@ -14,12 +14,12 @@ from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import refuse_custom_loop
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.distribution import refuse_distribution
-from tf_lowrank_dp.training.draws import Draws
+from tf_lowrank_dp.training.draws import Check, Draws, refuse_at_once, refuse_in_graph, withheld
 from tf_lowrank_dp.training.given_forward import check_batch, is_same_code, spec_of, with_outputs
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.start_run import start_run
-from tf_lowrank_dp.training.state import look, refuse_other_variables, state_of
+from tf_lowrank_dp.training.state import last_draw, look, refuse_other_variables, state_of
 from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model
 
@@ -35,10 +35,12 @@ class PrivateTrainer:
     own error where the budget that it was traced with ends).
 
     It is accounted as a release of a draw of its own, so each batch of the sampler has one call.
-    Batches say in `draw` which they are: one that comes again, out of a cache for example, or that
-    is of a sampler of another rate is refused, in graphs as well.  Of batches without `draw` only
-    the same arrays are noticed, and not in graphs.  Shuffled data (`Sampling.shuffle`) are read
-    through `one_pass`.
+    Batches say in `draw` which they are: one that comes again, out of a cache for example, that
+    is of a sampler of another rate, or that has other rows than were drawn, is refused, in graphs
+    as well.  In a `tf.function(jit_compile=True)`, where TensorFlow drops errors, gradients are
+    then NaN, as they are after the budget.  Where a `Sampling` is stated, batches need no `draw`,
+    and only the same arrays are noticed.  Shuffled data (`Sampling.shuffle`) are read through
+    `one_pass`.
 
     A model has one run at a time.  Another trainer, or `fit`, with other data or settings ends
     that of this trainer, which then refuses to go on.  While `fit` runs, there is no other.
@@ -96,7 +98,7 @@ class PrivateTrainer:
         self._pass: object | None = None
         self._passes = 0
         self._graph: tuple[Callable, tf.types.experimental.PolymorphicFunction] | None = None
-        self._draws = Draws(sampling)
+        self._draws = Draws(sampling, sampling is not sampler, last_draw(model))
         self._run = start_run(model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False))
 
     @tf.autograph.experimental.do_not_convert
@@ -123,18 +125,24 @@ class PrivateTrainer:
         self._check_pass()
         if tf.executing_eagerly():
             self.check_budget()  # `apply` looks at the values, which a release does not change
-            self._draws.check(batch)
-        given = batch
+        self._draws.refuse(batch)
+        checks, given = self._draws.checks(batch), batch
+        if tf.executing_eagerly():
+            refuse_at_once(checks)
         refuse_composites(batch)
         batch = tf.nest.map_structure(tf.convert_to_tensor, dict(batch))
         presence = batch.pop(PRESENCE)
         batch.pop(DRAW, None)
         watched = self._judged(forward, batch).watched
         if not tf.executing_eagerly():
-            with tf.control_dependencies(self._budget_in_graph() + self._draws.in_graph(given)):
-                return self._run.engine.private_gradients(
+            checks += self._budget_in_graph()
+            with tf.control_dependencies(refuse_in_graph(checks)):
+                noted = self._draws.released(given)
+            with tf.control_dependencies(noted):
+                gradients = self._run.engine.private_gradients(
                     with_outputs(forward), batch, presence, watched=watched
                 )
+            return withheld(gradients, checks)
         self._draws.released(given)
         specs = tf.nest.map_structure(spec_of, (batch, presence))
         gradients = self._traced(forward, watched).get_concrete_function(*specs)(batch, presence)
@@ -226,8 +234,8 @@ class PrivateTrainer:
                 "trainer.one_pass(batches)`."
             )
 
-    def _budget_in_graph(self) -> list[tf.Operation]:
-        """What fails in a graph when the steps that the budget allows are taken."""
+    def _budget_in_graph(self) -> list[Check]:
+        """Whether the steps that the budget allows are taken."""
         run = self._run
         if run.limit is None:
             return []
@@ -239,7 +247,7 @@ class PrivateTrainer:
             "PrivateTrainer(model, sampler, steps=...)."
         )
         allowed = tf.constant(run.limit.allowed, tf.int64)
-        return [tf.debugging.assert_less(run.engine.steps, allowed, message)]
+        return [(run.engine.steps < allowed, message)]
 
     def _judged(self, forward: Callable, batch: Nested) -> JudgedGraphs:
         """Tries each `forward` on random data before its first release, as `fit` does."""
