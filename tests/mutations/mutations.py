@@ -318,8 +318,8 @@ MUTATIONS = [
         "hostile/test_wall.py::test_a_run_switches_tensor_float_32_off",
     ),
     mutation(
-        8, "losses that depend on other examples are accepted", "training/probe.py",
-        "if abs(a - b) > _TOLERANCE", "if False and abs(a - b) > _TOLERANCE",
+        8, "losses that depend on other examples are accepted", "training/compared_losses.py",
+        "if not near and", "if False and",
         f"{REFUSALS}::test_a_layer_that_mixes_examples_is_found_and_refused",
     ),
     mutation(
@@ -404,14 +404,31 @@ MUTATIONS = [
     ),
     mutation(
         1, "a draw that comes out of a cache again is a draw of its own", "training/draws.py",
-        "number <= self._last.numpy().tolist()", "False",
+        "(newer, _USED),", "",
         "training/test_draws.py::test_draws_that_come_out_of_a_cache_again_are_refused[eager]",
     ),
     mutation(
         1, "draws at another rate than was stated are released", "training/draws.py",
-        "[examples, size] != self._stated", "False",
+        "((of[0] == examples) & (of[1] == size), _OTHER.format(self._sampling)),", "",
         "training/test_draws.py::"
         "test_draws_at_another_rate_than_the_trainer_was_told_are_refused[examples-eager]",
+    ),
+    mutation(
+        1, "a batch of a sampler may hold other rows than were drawn", "training/draws.py",
+        "(rows == tf.shape(batch[PRESENCE], tf.int64)[0], _ROWS),", "",
+        "training/test_draws.py::"
+        "test_a_batch_of_other_rows_than_were_drawn_is_refused[more-eager]",
+    ),
+    mutation(
+        1, "a draw of another process is a draw of its own", "training/draws.py",
+        "(process == PROCESS, _ELSEWHERE),", "",
+        "training/test_draws.py::test_a_draw_of_another_process_is_refused[eager]",
+    ),
+    mutation(
+        1, "steps that XLA compiles go on where others fail", "training/trainer.py",
+        "return withheld(gradients, checks)", "return gradients",
+        "training/test_draws.py::"
+        "test_draws_that_come_out_of_a_cache_again_are_refused[compiled]",
     ),
     mutation(
         8, "the size of a batch is tried for small ones only", "training/probe.py",

@@ -26,6 +26,7 @@ from tf_lowrank_dp.tracing.random_ops import (
     FixedSource,
     random_numbers_from,
 )
+from tf_lowrank_dp.training.compared_losses import check_equal, rounding
 from tf_lowrank_dp.training.gradient_probe import check_gradients
 from tf_lowrank_dp.training.missing_values import with_missing
 from tf_lowrank_dp.training.raised_gates import with_raised_gates
@@ -35,8 +36,6 @@ from tf_lowrank_dp.training.row_proof import check_rows
 _ROWS = 3
 _SIZES = (17, 257)  # where the size of the batch is a number in the model
 _SENTENCES = ((1, 4), (5, 8))  # words
-_TOLERANCE = 1e-4
-_SHAKES, _SHAKE = 4, 1e-6  # some roundings of float32
 
 
 def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bool = True) -> None:
@@ -129,19 +128,19 @@ def _check_losses(
     compared = False
     for row, batch in ((0, keep_first), (-1, keep_last)):
         beside_others = together(batch, values)[row]
-        compared |= _check_equal(
+        compared |= check_equal(
             losses[row],
             beside_others,
             "the other examples of its batch",
-            functools.partial(_rounding, together, first, values, row),
+            functools.partial(rounding, together, first, values, row),
         )
     whole = alike(first, values)
     for batch in (alone, longer):
-        _check_equal(
+        check_equal(
             whole[0],
             alike(batch, values)[0],
             "the size of its batch",
-            functools.partial(_rounding, alike, first, values, 0),
+            functools.partial(rounding, alike, first, values, 0),
         )
     return compared
 
@@ -170,33 +169,12 @@ def _check_sizes(alike: _Traced, batch: Nested, values: Sequence[tf.Tensor]) -> 
         larger = tf.nest.map_structure(
             lambda leaf, n=copies, rows=rows: tf.concat([leaf] * n, 0)[:rows], batch
         )
-        _check_equal(
+        check_equal(
             first,
             alike(larger, values)[0],
             "the size of its batch",
-            functools.partial(_rounding, alike, batch, values, 0),
+            functools.partial(rounding, alike, batch, values, 0),
         )
-
-
-def _rounding(traced: _Traced, batch: Nested, values: Sequence[tf.Tensor], row: int) -> float:
-    """How far the loss of a row may be moved by rounding, where numbers cancel on the way to it.
-
-    As far as it moves when all numbers are a millionth larger, or less, each by chance.
-    """
-    generator = np.random.default_rng(0)
-
-    def shaken(tensor: tf.Tensor) -> tf.Tensor:
-        if not tensor.dtype.is_floating:
-            return tensor
-        factors = 1.0 + _SHAKE * generator.random(tensor.shape)
-        return tensor * tf.cast(factors, tensor.dtype)
-
-    loss = float(traced(batch, values)[row])
-    moved = [
-        float(traced(*tf.nest.map_structure(shaken, (batch, list(values))))[row]) - loss
-        for _ in range(_SHAKES)
-    ]
-    return max(map(abs, moved))
 
 
 class _Traced:
@@ -302,20 +280,3 @@ def _check_shape(losses: tf.Tensor) -> None:
             f"Expected one loss per example, shape ({_ROWS},) for {_ROWS} examples. Received: "
             f"shape {tuple(losses.shape)}. Let the loss keep its first axis."
         )
-
-
-def _check_equal(
-    a: tf.Tensor, b: tf.Tensor, what: str, rounding: Callable[[], float]
-) -> bool:
-    a, b = float(a), float(b)
-    if not (np.isfinite(a) and np.isfinite(b)):
-        return False  # Random inputs can be outside a model's domain; there is nothing to compare.
-    near = abs(a - b) <= _TOLERANCE * max(1e-3, abs(a), abs(b))
-    if not near and not abs(a - b) <= _SHAKES * rounding():
-        raise UnsupportedModelError(
-            "Expected layers and losses that treat each example by itself. Received: on random "
-            f"data, an example's loss depends on {what} ({a:.6g} against {b:.6g}). Replace the "
-            "layer or loss that mixes examples (batch statistics, contrastive or ranking losses, "
-            "means over the batch): no clipping could bound one example's influence."
-        )
-    return True
