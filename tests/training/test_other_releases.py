@@ -98,3 +98,22 @@ def test_a_file_that_would_hold_no_release_is_warned_of(tmp_path):
     model.compile("sgd", "mse")
     with pytest.warns(UserWarning, match="is not saved with the model"):
         model.save(tmp_path / "model.keras")
+
+
+def test_a_release_by_user_goes_with_training_by_user(private):
+    means = np.stack([X[index::6].mean(0) for index in range(6)])
+    _, event, description = tfdp.private_mean(means, l2_norm_clip=3.0, noise_multiplier=6.0)
+    users = {"unit_ids": np.arange(24) % 6, "rows_per_unit": 2, "batch_size": 2, "verbose": 0}
+    rows = X, np.zeros((24, 3), "float32")
+    model = private(normalised(keras.layers.Identity()), noise_multiplier=1.5, loss="mse")
+    tfdp.record_release(model, event, description, unit="user")
+    model.fit(*rows, **users)
+    entries = [LedgerEntry(Sampling.poisson(6, 2, unit="user"), 1.5, steps=3)]
+    entries.append(ReleaseEntry(event, "mean", unit="user"))
+    assert tfdp.privacy_spent(model, DELTA) == pytest.approx(PrivacyLedger(entries).epsilon(DELTA))
+    text = PrivacyLedger(entries).to_json()
+    assert PrivacyLedger.from_json(text) == PrivacyLedger(entries)
+    by_example = private(normalised(keras.layers.Identity()), noise_multiplier=1.5, loss="mse")
+    tfdp.record_release(by_example, event, description)
+    with pytest.raises(ValueError, match="one unit of privacy"):
+        by_example.fit(*rows, **users)

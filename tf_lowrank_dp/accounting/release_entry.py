@@ -7,7 +7,6 @@ import json
 import math
 import uuid
 from collections.abc import Iterator
-from typing import ClassVar
 
 import dp_accounting
 from dp_accounting import dp_event, pld
@@ -25,10 +24,11 @@ class ReleaseEntry:
     """Something else that was computed from the data and released, such as a private mean.
 
     Attributes:
-        event: what was done, for neighbours by adding or removing one example.
+        event: what was done, for neighbours by adding or removing one example, or user.
         mechanism: a description, for reports.
         steps: how often it was done, at least 0.
         entry_id: identifies the release, so that merging ledgers does not count it twice.
+        unit: "example" or "user", whose absence makes neighbours.
 
     Example:
 
@@ -40,15 +40,16 @@ class ReleaseEntry:
     mechanism: str
     steps: int = 1
     entry_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+    unit: Unit = "example"
 
     noise_multiplier = None
     num_examples = None
     seeded = False
     neighboring_relation = _ADD_OR_REMOVE_ONE
-    unit: ClassVar[Unit] = "example"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", _validate.integer_at_least(0, steps=self.steps))
+        _validate.one_of(("example", "user"), unit=self.unit)
         for name in ("mechanism", "entry_id"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value:

@@ -9,6 +9,7 @@ import keras
 
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger, ReleaseEntry
+from tf_lowrank_dp.accounting.sampling import Unit
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.state import find_state, look, things_of
 
@@ -21,7 +22,13 @@ _GIVEN = {
 }
 
 
-def record_release(model: keras.Model, event: dp_accounting.DpEvent, description: str) -> None:
+def record_release(
+    model: keras.Model,
+    event: dp_accounting.DpEvent,
+    description: str,
+    *,
+    unit: Unit = "example",
+) -> None:
     """Adds a release by another mechanism to the ledger of a model that depends on it.
 
     For all that was computed from the private data elsewhere and went into the model: means,
@@ -32,10 +39,12 @@ def record_release(model: keras.Model, event: dp_accounting.DpEvent, description
 
     Args:
         model: a built Keras model, private or not.
-        event: what was done, for neighbours by adding or removing one example: any event that
+        event: what was done, for neighbours by adding or removing one unit: any event that
             `dp_accounting.pld.PLDAccountant` supports.  In a history with shuffled passes, which
             is computed for neighbours by replacing one, only Gaussians have a finite epsilon.
         description: for statements.
+        unit: "user" where each row that went into it was all of one user, for models that are
+            trained with `unit_ids`.
 
     Raises:
         ValueError: the event is not supported, or the description is empty.
@@ -61,7 +70,7 @@ def record_release(model: keras.Model, event: dp_accounting.DpEvent, description
             stacklevel=2,
         )
     look(model)
-    SPENDING.add(things_of(model), PrivacyLedger([ReleaseEntry(event, description)]))
+    SPENDING.add(things_of(model), PrivacyLedger([ReleaseEntry(event, description, unit=unit)]))
     look(model)
 
 
