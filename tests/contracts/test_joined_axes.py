@@ -32,6 +32,15 @@ def of_rows(make, axes=1):
     return lambda: OfRows(make(), axes)
 
 
+@tfdp.layers.register_fallback
+class Own(L.Layer):
+    def build(self, shape):
+        self.own = self.add_weight(shape=(shape[-1], 3), initializer="glorot_normal")
+
+    def call(self, x):
+        return ops.tanh(ops.matmul(x, self.own))
+
+
 def windows():
     """Rows of windows, as in window attention: `(b, 2, 3, 2, 3, c)` to `(b 4, 9, c)`."""
 
@@ -62,6 +71,7 @@ CASES = [
     LayerCase("einsum", of_rows(lambda: L.EinsumDense("bti,io->bto", (None, 3))), (4, 3, 5)),
     LayerCase("lstm", of_rows(lambda: L.LSTM(3)), (4, 3, 2)),
     LayerCase("attention in windows", windows, (6, 6, 4)),
+    LayerCase("fallback", of_rows(lambda: Own()), (4, 5)),
     LayerCase("again", of_rows(lambda: OfRows(L.Dense(4))), (3, 2, 5)),
 ]
 by_name = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -76,7 +76,7 @@ def _tried(
         The plan; layers whose own weights it loses, which need the fallback; variables of layers
         that are called where they cannot be recorded.
     """
-    size = size_unlike(model.variables, spec)
+    size = size_unlike(model, spec)
     held: list[Recorder] = []
 
     def losses(batch: Nested) -> tf.Tensor:
@@ -119,8 +119,11 @@ def _tried(
 
 
 def _holds_examples(tensor: tf.Tensor, labels: dict[int, Label], size: int) -> bool:
-    """Whether the first axis is that of the examples: of no other is the length."""
-    return not isinstance(labels.get(id(tensor)), Public) and tensor.shape[0] == size
+    """Whether the first axis is that of the examples, or of several rows of each."""
+    label, length = labels.get(id(tensor)), tensor.shape[0]
+    if isinstance(label, Rows) and label.axis == 0 and length == size * label.inner:
+        return True
+    return not isinstance(label, Public) and length == size  # of no other is the length
 
 
 def _around(model: keras.Model, variable: keras.Variable) -> keras.layers.Layer | None:

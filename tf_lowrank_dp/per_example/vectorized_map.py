@@ -10,6 +10,7 @@ from tf_lowrank_dp._types import Nested
 
 _ROWS = 32  # of a part
 _VARIANT = tf.variant.as_datatype_enum
+_COUNTS = {"Bincount", "DenseBincount", "RaggedBincount"}  # of which XLA wants a constant size
 
 
 def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
@@ -18,8 +19,8 @@ def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
     TensorFlow's CPU kernels give wrong numbers, silently, for some vectorised products of a batched
     and an unbatched operand (seen in 2.21 for `keras.ops.einsum("abc,cde->abde", x, kernel)`);
     XLA's are right.  As it compiles once for each size, elements whose number is not known are
-    taken in parts of one size.  A function with loops of its own, which XLA cannot compile as part
-    of another one, is mapped to one element after the other.
+    taken in parts of one size.  A function with loops of its own or counts, which XLA cannot
+    compile when they are vectorised, is mapped to one element after the other.
 
     Args:
         function: maps one element to nested tensors.
@@ -39,7 +40,7 @@ def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
     specs = tf.nest.map_structure(lambda t: tf.TensorSpec([size, *t.shape[1:]], t.dtype), elements)
     trace = mapped.get_concrete_function(specs)
     results = trace.structured_outputs
-    if _has_lists_of_lists(trace.graph):
+    if _is_beyond_xla(trace.graph):
         signature = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape[1:], t.dtype), results)
         return tf.map_fn(function, elements, fn_output_signature=signature)
     if known:
@@ -60,13 +61,14 @@ def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
     return tf.nest.map_structure(joined, found)
 
 
-def _has_lists_of_lists(graph: tf.Graph) -> bool:
-    """Whether loops were vectorised, whose gradients keep one list for each element."""
+def _is_beyond_xla(graph: tf.Graph) -> bool:
+    """Whether it counts, or vectorises loops, whose gradients keep one list for each element."""
     definition = graph.as_graph_def()
     nodes = [*definition.node]
     for function in definition.library.function:
         nodes += function.node_def
     return any(
-        node.op == "TensorListReserve" and node.attr["element_dtype"].type == _VARIANT
+        node.op in _COUNTS
+        or (node.op == "TensorListReserve" and node.attr["element_dtype"].type == _VARIANT)
         for node in nodes
     )

@@ -105,6 +105,8 @@ def strided_slice(o: Operation) -> Label:
         elif masks["new_axis_mask"] >> bit & 1:
             out_axis += 1
         elif in_axis == label.axis:
+            if shrink >> bit & 1 and _takes_each(o):
+                return o.unknown
             if shrink >> bit & 1 or strides[bit] != 1:
                 return o.joined
             from_start, to_end = (masks[name] >> bit & 1 for name in ("begin_mask", "end_mask"))
@@ -123,6 +125,12 @@ def strided_slice(o: Operation) -> Label:
         else:
             in_axis, out_axis = in_axis + 1, out_axis + (not shrink >> bit & 1)
     return Rows(label.axis - in_axis + out_axis, label.inner)
+
+
+def _takes_each(o: Operation) -> bool:
+    """Whether it is one of as many as there are examples: a loop over them in Python, unrolled."""
+    takers = [op for op in o.op.inputs[0].consumers() if op.type == "StridedSlice"]
+    return len(takers) >= o.size
 
 
 def slice_of(o: Operation) -> Label:
@@ -166,6 +174,14 @@ def gather(o: Operation) -> Label:
     if batch_dims or not isinstance(params, Rows):
         return o.unknown
     return Rows(params.axis + (params.axis > axis) * (len(of_indices) - 1), params.inner)
+
+
+def gather_nd(o: Operation) -> Label:
+    """Elements by indices of the first axes; examples in random order are joined with others."""
+    params, indices = o.labels[:2]
+    if isinstance(params, Rows) and isinstance(indices, Public) and indices.random:
+        return o.joined
+    return o.unknown
 
 
 def segments(o: Operation) -> Label:

@@ -53,11 +53,21 @@ def bias_add(o: Operation) -> Label:
 
 
 def examples_first(o: Operation) -> Label:
-    """Acts on the axes behind the first one: images, rows of logits."""
+    """Acts on the axes behind the first one: images, rows of logits; the same for each row."""
     held = {label for label in o.labels if isinstance(label, Rows)}
     if any(label.axis != 0 for label in held):
         return o.joined
+    if o.op.type in _OF_FILTERS and isinstance(o.labels[1], Rows):
+        return o.joined  # Filters made of examples are used on all rows.
     return held.pop() if len(held) == 1 else o.unknown
+
+
+def contrast(o: Operation) -> Label:
+    """Of images, by the mean over their pixels: the last three axes."""
+    rank = o.rank(0)
+    if rank is None or not isinstance(o.labels[0], Rows):
+        return o.unknown
+    return o.labels[0] if o.labels[0].axis < rank - 3 else o.joined
 
 
 def joins(o: Operation) -> Label:
@@ -228,8 +238,12 @@ Conv2D Conv3D DepthwiseConv2dNative MaxPool MaxPoolV2 MaxPool3D AvgPool AvgPool3
 MaxPool3DGrad AvgPoolGrad AvgPool3DGrad Conv2DBackpropInput Conv3DBackpropInputV2 LRN LRNGrad
 DepthwiseConv2dNativeBackpropInput ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea
 ResizeBilinearGrad ResizeNearestNeighborGrad SpaceToDepth DepthToSpace ExtractImagePatches
-ImageProjectiveTransformV3 RGBToHSV HSVToRGB AdjustHue AdjustSaturation AdjustContrastv2
+ImageProjectiveTransformV3 RGBToHSV HSVToRGB AdjustHue AdjustSaturation
 SparseSoftmaxCrossEntropyWithLogits SoftmaxCrossEntropyWithLogits InTopKV2
+""".split()
+_OF_FILTERS = """
+Conv2D Conv3D DepthwiseConv2dNative Conv2DBackpropInput Conv3DBackpropInputV2
+DepthwiseConv2dNativeBackpropInput
 """.split()
 _JOINS = "BiasAddGrad Conv2DBackpropFilter DepthwiseConv2dNativeBackpropFilter L2Loss".split()
 SEGMENTS = """
@@ -244,13 +258,14 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_JOINS, joins),
     **dict.fromkeys(["MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"], product),
     **dict.fromkeys(["Reshape", "ExpandDims", "Squeeze"], axis_layout.shape_change),
-    **dict.fromkeys(["Cumsum", "Cumprod", "ReverseV2", "Roll"], along_axis),
+    **dict.fromkeys("Cumsum Cumprod CumulativeLogsumexp ReverseV2 Roll".split(), along_axis),
     **dict.fromkeys(["Softmax", "LogSoftmax", "TopKV2"], _leading(1)),
     **dict.fromkeys(["MatrixBandPart", "Cholesky", "MatrixInverse"], _leading(2)),
     **dict.fromkeys(["Shape", "Size", "Rank", "ShapeN"], known_shape),
     **dict.fromkeys(["Pad", "PadV2", "MirrorPad"], axis_layout.padded),
     **dict.fromkeys(["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"], normalisation),
     **dict.fromkeys(["StatelessShuffle", "RandomShuffle"], shuffled),
+    "AdjustContrastv2": contrast,
     "BiasAdd": bias_add,
     "Einsum": einsum,
     "Transpose": axis_layout.transpose,
@@ -264,6 +279,7 @@ RULES: dict[str, Rule] = {
     "Tile": same,
     "BroadcastTo": axis_layout.broadcast,
     "GatherV2": axis_layout.gather,
+    "GatherNd": axis_layout.gather_nd,
     **dict.fromkeys(SEGMENTS, axis_layout.segments),
     "ResourceGather": axis_layout.lookup,
     "LookupTableFindV2": axis_layout.lookup,

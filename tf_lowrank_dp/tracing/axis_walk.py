@@ -105,7 +105,8 @@ class Walk:
         after = None
         if assumed != operation.labels and op.type in RULES:
             after = apply(RULES[op.type], Operation(op, assumed, self.size))
-        if isinstance(after, Joined) and op.type not in _FETCHES:
+        at_random = any(isinstance(known, Public) and known.random for known in assumed)
+        if isinstance(after, Joined) and (at_random or op.type not in _FETCHES):
             return [after] * len(op.outputs)
         return [
             Unknown(label.by, after if isinstance(after, Rows) else likely_rows(tensor, self.size))

@@ -12,9 +12,11 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp._types import Nested
 
 
@@ -196,17 +198,22 @@ def reshaped(label: Rows, before: tuple, after: tuple, size: int) -> Rows | None
     return None
 
 
-def size_unlike(variables: Sequence, specs: Nested) -> int:
+def size_unlike(model: keras.Model, specs: Nested) -> int:
     """A number of examples that no other axis could be mistaken for.
 
     Args:
-        variables: of the model.
+        model: which will be traced with as many.
         specs: nested `tf.TensorSpec` of a batch.
     """
     shapes = [spec.shape for spec in tf.nest.flatten(specs)]
     lengths = {n for shape in shapes if shape.rank for n in shape[1:] if n}
-    lengths |= {n for variable in variables for n in variable.shape}
-    return next((n for n in _SIZES if all(length % n for length in lengths)), _SIZES[0])
+    lengths |= {n for variable in model.variables for n in variable.shape}
+    unrolled = any(isinstance(layer, _UNROLLED) for layer in layers_of(model))
+    sizes = _FEW if unrolled else _SIZES
+    return next((n for n in sizes if all(length % n for length in lengths)), sizes[0])
 
 
 _SIZES = (1009, 1013, 1019, 1021, 1031, 1033, 1039)
+_FEW = (31, 37, 41, 43, 47, 53, 59)
+# Keras traces them once for each example where it knows how many there are.
+_UNROLLED = (keras.layers.RandomElasticTransform,)

@@ -24,6 +24,7 @@ from tf_lowrank_dp.tracing.batch_size import is_used_as_number
 from tf_lowrank_dp.tracing.random_ops import (
     ConstantSource,
     FixedSource,
+    LowSource,
     random_numbers_from,
 )
 from tf_lowrank_dp.training.compared_losses import check_equal, rounding
@@ -36,6 +37,7 @@ from tf_lowrank_dp.training.row_proof import check_rows
 _ROWS = 3
 _SIZES = (17, 257)  # where the size of the batch is a number in the model
 _SENTENCES = ((1, 4), (5, 8))  # words
+_LARGE = (1e3, 1e6)  # beside which a small share of other rows shows
 
 
 def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bool = True) -> None:
@@ -92,6 +94,9 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
             raise _fails(model, error) from error
     proven = check_rows(model, forward, element_spec, recorded)
     sizes = is_used_as_number(alike.graph)
+    if usable and not proven and source.was_used:
+        low = _Traced(model, forward, element_spec, LowSource())
+        _check_losses(low, alike, *usable[0], weights[-1])
     if usable and (sizes or not proven):
         _check_unproven(together, alike, usable[0], weights[-1], sizes, missing=not proven)
         raised = [with_raised_gates(t.function, generator) for t in {together, alike}]
@@ -153,12 +158,18 @@ def _check_unproven(
     sizes: bool,
     missing: bool,
 ) -> None:
-    """Compares losses of batches of other sizes, and of batches with missing values."""
+    """Compares losses of batches of other sizes, with missing values, beside larger numbers."""
     if sizes:
         _check_sizes(alike, pair[0], values)
-    for first, other in with_missing(*pair) if missing else ():
+    beside = [(pair[0], _times(pair[1], scale)) for scale in _LARGE]
+    for first, other in [*beside, *with_missing(*pair)] if missing else ():
         with contextlib.suppress(tf.errors.OpError):  # such as ids of no row
             _check_losses(together, alike, first, other, values)
+
+
+def _times(batch: Nested, scale: float) -> Nested:
+    """A batch whose floating-point numbers are larger."""
+    return tf.nest.map_structure(lambda t: t * scale if t.dtype.is_floating else t, batch)
 
 
 def _check_sizes(alike: _Traced, batch: Nested, values: Sequence[tf.Tensor]) -> None:

@@ -37,7 +37,7 @@ def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, reco
         UnsupportedModelError: an operation joins examples, or a recorded layer has none in the
             first axis of its output.
     """
-    size = size_unlike(model.variables, element_spec)
+    size = size_unlike(model, element_spec)
     batch = tf.nest.map_structure(
         lambda spec: tf.TensorSpec([size, *spec.shape[1:]], spec.dtype), element_spec
     )

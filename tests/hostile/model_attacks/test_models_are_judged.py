@@ -7,10 +7,6 @@ import pytest
 import tf_lowrank_dp as tfdp
 from tests.hostile.model_attacks.suite import SUITE as CASES
 
-OPEN = (
-    "honest seed 18 scan tiny scale",  # XLA cannot compile the loop in the fallback
-)
-"""Kinds and names of cases with the wrong verdict today."""
 OUT_OF_SIGHT = ("numpy function", "python function")
 """In the names of honest cases that are refused: nobody can look into Python functions."""
 MESSAGE = r"(?s)Expected.*Received.*\. [A-Z]"  # with a remedy behind it
@@ -31,15 +27,8 @@ def verdict_on(case):
 
 
 def of_kind(kind):
-    mended = pytest.mark.xfail(strict=True, reason="found by the suite, not yet mended")
-    return pytest.mark.parametrize(
-        "case",
-        [
-            pytest.param(case, id=case.name, marks=[mended] * (f"{case.kind} {case.name}" in OPEN))
-            for case in CASES
-            if verdict_on(case) == kind
-        ],
-    )
+    cases = [pytest.param(case, id=case.name) for case in CASES if verdict_on(case) == kind]
+    return pytest.mark.parametrize("case", cases)
 
 
 def trained(case, seed):
