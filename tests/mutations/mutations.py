@@ -377,7 +377,7 @@ MUTATIONS = [
     ),
     mutation(
         8, "the probe tries no missing values", "training/probe.py",
-        "with_missing(*pair) if missing else ():", "():",
+        "[*beside, *with_missing(*pair)]", "beside",
         "training/test_values_and_sizes.py::"
         "test_missing_values_that_become_the_mean_of_the_batch_are_refused[of_mask-nan]",
     ),
