@@ -72,6 +72,22 @@ ROWS = {
     "custom gradient": lambda x: tf.custom_gradient(
         lambda a, b: (a + b[:, 0], lambda d: (d, d))
     )(x[:, 0], x),
+    "gradient of slices": lambda x: gradient(lambda z: tf.sin(z[:, 1:3, ::2])[..., 0], x),
+    "gradient of a slice in place": lambda x: gradient(lambda z: tf.sin(z[None, ..., -1]), x),
+    "gradient of a transposition": lambda x: gradient(
+        lambda z: tf.sin(tf.transpose(z, [2, 0, 1])), x
+    ),
+    "gradient of a broadcast product": lambda x: gradient(
+        lambda z: tf.sin(tf.matmul(z[:, None], tf.stack([KERNEL] * 3))), x
+    ),
+    "gradient of a mean": lambda x: gradient(lambda z: tf.sin(tf.reduce_mean(z, [1, -1])), x),
+    "gradient of a concatenation": lambda x: gradient(
+        lambda z: tf.sin(tf.concat([z, KERNEL[None, :TIME] + z], 2)), x
+    ),
+    "shape known": lambda x: tf.ensure_shape(x, [SIZE, None, WIDTH]),
+    "selected": lambda x: tf.raw_ops.Select(condition=x > 0.0, x=x, y=-x),
+    "one of two": lambda x: tf.raw_ops.Select(condition=KERNEL[0, 0] > 0.0, x=x, y=-x),
+    "vectorized sums": lambda x: tf.vectorized_map(lambda z: tf.reduce_sum(z, [0]), x),
     "segments of an example": lambda x: tf.math.segment_sum(
         tf.reshape(x, [-1, WIDTH]), tf.range(SIZE * TIME) // TIME
     ),
@@ -81,6 +97,16 @@ ROWS = {
     "layer normalisation": lambda x: (x - ops.mean(x, -1, keepdims=True))
     / ops.std(x, -1, keepdims=True),
 }
+
+
+
+def gradient(function, x):
+    """Of the function's sum."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tf.convert_to_tensor(tape.gradient(y, x))
+
 
 # Each of these lets an example see others.
 JOINED = {
@@ -112,6 +138,11 @@ JOINED = {
     "in a loop": lambda x: tf.while_loop(
         lambda i, h: i < 3, lambda i, h: (i + 1, h - tf.reduce_mean(h, 0)), (0, x)
     )[1],
+    "gradient of a kernel": lambda x: x @ gradient(lambda kernel: tf.sin(x @ kernel), KERNEL),
+    "gradient of a slice of the batch": lambda x: gradient(lambda z: tf.sin(z[1:] * z[:-1]), x),
+    "selected by the batch": lambda x: tf.raw_ops.Select(
+        condition=tf.reduce_any(x > 9.0), x=x, y=-x
+    ),
     "segments": lambda x: tf.math.unsorted_segment_sum(x, tf.range(SIZE) // 2, SIZE),
     "segments of equal numbers": lambda x: tf.math.unsorted_segment_mean(
         x[:, 0], tf.cast(tf.abs(x[:, 0, 0]), tf.int32) % 5, 5
@@ -132,6 +163,9 @@ UNKNOWN = {
     "numbers of the rows": lambda x: x * tf.range(float(SIZE))[:, None, None],
     "segments of unknown ids": lambda x: tf.math.unsorted_segment_sum(
         x, tf.where(KERNEL[0, 0] > 0.0, tf.range(SIZE), 0), SIZE
+    ),
+    "rows selected by number": lambda x: tf.raw_ops.Select(
+        condition=tf.range(SIZE) > 3, x=x, y=-x
     ),
     "own row by number": lambda x: tf.gather_nd(x, tf.stack([tf.range(SIZE)] * 1, 1)),
 }

@@ -87,8 +87,23 @@ def part(index: int, axis_index: int) -> Rule:
 def strided_slice(o: Operation) -> Label:
     """Slices: those of the examples' axis must keep all of it, or whole batches."""
     label, shape = o.labels[0], o.shape(0)
+    return _sliced(o, label, shape) if isinstance(label, Rows) and shape is not None else o.unknown
+
+
+def strided_slice_grad(o: Operation) -> Label:
+    """Zeros of the shape that was sliced, with what was cut out in its place."""
+    label, known, of_shape = o.labels[4], o.value(0), o.shape(0)
+    if not isinstance(label, Rows) or of_shape is None or of_shape[0] is None:
+        return o.unknown
+    lengths = (None,) * of_shape[0] if known is None else tuple(int(length) for length in known)
+    axes = [Rows(axis, label.inner) for axis in range(len(lengths))]
+    return next((rows for rows in axes if _sliced(o, rows, lengths) == label), o.unknown)
+
+
+def _sliced(o: Operation, label: Rows, shape: tuple[int | None, ...]) -> Label:
+    """The label of a slice of a tensor of this label and shape."""
     begin, end, strides = (o.value(index) for index in (1, 2, 3))
-    if not isinstance(label, Rows) or shape is None or strides is None:
+    if strides is None:
         return o.unknown
     names = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask")
     masks = {name: o.op.get_attr(name) for name in names}

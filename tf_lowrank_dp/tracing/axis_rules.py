@@ -62,6 +62,11 @@ def examples_first(o: Operation) -> Label:
     return held.pop() if len(held) == 1 else o.unknown
 
 
+def select(o: Operation) -> Label:
+    """Elements of one tensor or another, by a condition of their shape."""
+    return elementwise(o) if o.rank(0) in (0, o.rank(1)) else o.unknown
+
+
 def contrast(o: Operation) -> Label:
     """Of images, by the mean over their pixels: the last three axes."""
     rank = o.rank(0)
@@ -222,8 +227,8 @@ LENGTHS = {
 
 ELEMENTWISE = """
 Abs Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh BitwiseAnd BitwiseOr BitwiseXor Cast
-Ceil CheckNumerics ClipByValue Cos Cosh Digamma Div DivNoNan Elu EluGrad Equal Erf Erfc Erfinv
-Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual Identity Inv InvGrad Invert
+Ceil CheckNumerics ClipByValue Cos Cosh Digamma Div DivNoNan Elu EluGrad EnsureShape Equal Erf Erfc
+Erfinv Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual Identity Inv InvGrad Invert
 IsFinite IsInf IsNan LeakyRelu LeakyReluGrad LeftShift Less LessEqual Lgamma Log Log1p
 LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul MulNoNan Neg NextAfter NotEqual OnesLike
 Pow PreventGradient RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad RightShift
@@ -268,6 +273,7 @@ RULES: dict[str, Rule] = {
     "AdjustContrastv2": contrast,
     "BiasAdd": bias_add,
     "Einsum": einsum,
+    "Select": select,
     "Transpose": axis_layout.transpose,
     "ConcatV2": axis_layout.concatenation,
     "Pack": axis_layout.stack,
@@ -275,6 +281,7 @@ RULES: dict[str, Rule] = {
     "Split": axis_layout.part(1, 0),
     "SplitV": axis_layout.part(0, 2),
     "StridedSlice": axis_layout.strided_slice,
+    "StridedSliceGrad": axis_layout.strided_slice_grad,
     "Slice": axis_layout.slice_of,
     "Tile": same,
     "BroadcastTo": axis_layout.broadcast,

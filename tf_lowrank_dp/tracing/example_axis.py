@@ -9,8 +9,9 @@ says so, and the probe has to do.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -139,29 +140,52 @@ def static_value(tensor: tf.Tensor) -> np.ndarray | None:
     value = tf.get_static_value(tensor)
     if value is not None:
         return np.asarray(value)
-    if tensor.op.type not in (*_ARITHMETIC, "StridedSlice"):
+    if tensor.op.type not in _OF_CONSTANTS:
         return None
-    values = [value for source in tensor.op.inputs if (value := static_value(source)) is not None]
-    if len(values) < len(tensor.op.inputs):
+    inputs = [static_value(source) for source in tensor.op.inputs]
+    if tensor.op.type == "StridedSlice" and inputs[0] is None:
+        inputs[0] = _known_lengths(tensor.op.inputs[0])
+    if any(known is None for known in inputs):
         return None
-    if tensor.op.type == "StridedSlice":
-        is_entry = tensor.op.get_attr("shrink_axis_mask") == 1 and values[0].ndim == 1
-        return np.asarray(values[0][int(values[1][0])]) if is_entry else None
-    return _ARITHMETIC[tensor.op.type](*values)
+    found = _executed(tensor.op, inputs)[tensor.value_index].numpy()
+    return None if np.any(found == _NOT_KNOWN) else found
 
 
-_ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
-    "Add": np.add,
-    "AddV2": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "FloorDiv": np.floor_divide,
-    "FloorMod": np.mod,
-    "Range": np.arange,
-    "Identity": np.asarray,
-    "Pack": lambda *values: np.stack(values),
-    "ConcatV2": lambda *values: np.concatenate(values[:-1], int(values[-1])),
-}
+def _known_lengths(tensor: tf.Tensor) -> np.ndarray | None:
+    """A shape of which some lengths are known; None where the tensor is none."""
+    shape = tensor.op.inputs[0].shape if tensor.op.type == "Shape" else tf.TensorShape(None)
+    if shape.rank is None:
+        return None
+    lengths = [_NOT_KNOWN if length is None else length for length in shape]
+    return np.asarray(lengths, tensor.dtype.as_numpy_dtype)
+
+
+def _executed(op: tf.Operation, inputs: Sequence[np.ndarray]) -> list[tf.Tensor]:
+    """The outputs of an operation for these inputs."""
+    definition, remaining = op.op_def, iter(inputs)
+    arguments: dict[str, object] = {}
+    for argument in definition.input_arg:
+        count = argument.number_attr and op.get_attr(argument.number_attr)
+        values = list(itertools.islice(remaining, count)) if count else next(remaining)
+        arguments[_RENAMED.get(argument.name, argument.name)] = values
+    inferred = {
+        name for each in definition.input_arg for name in (each.type_attr, each.number_attr)
+    }
+    for attribute in definition.attr:
+        if attribute.name not in inferred:
+            name = _RENAMED.get(attribute.name, attribute.name)
+            arguments[name] = op.get_attr(attribute.name)
+    with tf.init_scope():
+        return tf.nest.flatten(getattr(tf.raw_ops, op.type)(**arguments))
+
+
+_NOT_KNOWN = np.iinfo(np.int32).min  # a length
+_RENAMED = {"dim": "axis"}  # by tf.raw_ops
+# With which the axes and lengths are computed that other operations take.
+_OF_CONSTANTS = """
+Add AddV2 BroadcastGradientArgs Cast ConcatV2 ExpandDims FloorDiv FloorMod GreaterEqual Identity
+InvertPermutation Mul Neg Pack Range Reshape StridedSlice Sub
+""".split()
 
 
 def shape_of(tensor: tf.Tensor) -> tuple[int, ...] | None:
