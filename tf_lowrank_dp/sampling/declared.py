@@ -213,6 +213,7 @@ def _as_logical_batches(
 ) -> tf.data.Dataset:
     """Maps `x`, `(x, y)` or `(x, y, sample_weight)` elements to logical batches."""
 
+    @tf.autograph.experimental.do_not_convert  # conversion takes half a second
     def to_batch(*element: Nested) -> dict[str, Nested]:
         presence = tf.ones([batched_sources.leading_dimension(element)], tf.float32)
         batch = batch_lib.make_batch(*element, presence=presence)

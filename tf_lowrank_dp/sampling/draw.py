@@ -64,6 +64,7 @@ def draw_numbers(num_examples: int, batch_size: int) -> Iterator[np.ndarray]:
         yield np.array([num_examples, batch_size, PROCESS, iteration, number], np.int64)
 
 
+@tf.autograph.experimental.do_not_convert
 def with_numbers(batch: dict, numbers: Any) -> dict:
     """A logical batch that says which draw it is, and of how many rows, padding included."""
     presence = batch[PRESENCE]

@@ -145,9 +145,10 @@ def static_value(tensor: tf.Tensor) -> np.ndarray | None:
     inputs = [static_value(source) for source in tensor.op.inputs]
     if tensor.op.type == "StridedSlice" and inputs[0] is None:
         inputs[0] = _known_lengths(tensor.op.inputs[0])
-    if any(known is None for known in inputs):
+    known = [value for value in inputs if value is not None]
+    if len(known) < len(inputs):
         return None
-    found = _executed(tensor.op, inputs)[tensor.value_index].numpy()
+    found = _executed(tensor.op, known)[tensor.value_index].numpy()
     return None if np.any(found == _NOT_KNOWN) else found
 
 

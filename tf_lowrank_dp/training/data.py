@@ -76,6 +76,7 @@ class TrainingData:
         def with_shape(tensor: tf.Tensor, row: tf.TensorSpec) -> tf.Tensor:
             return tf.ensure_shape(tensor, [*tensor.shape[: 1 + of_units], *row.shape[1:]])
 
+        @tf.autograph.experimental.do_not_convert  # conversion takes half a second
         def with_shapes(batch: dict) -> dict:
             fixed = tf.nest.map_structure(with_shape, {key: batch[key] for key in spec}, spec)
             return {**batch, **fixed}
@@ -91,6 +92,7 @@ class TrainingData:
         if multiplicity == 1:
             return self
 
+        @tf.autograph.experimental.do_not_convert
         def copies(batch: dict) -> dict:
             rest = dict(batch)
             presence = rest.pop(PRESENCE)

@@ -9,7 +9,7 @@ from keras.src.random.seed_generator import global_seed_generator
 
 ROWS = 16
 ROUNDING, MOVED = 2e-4, 2e-3
-TRIES = 3
+TRIES = 10
 
 
 class Oracle:
