@@ -96,7 +96,7 @@ MUTATIONS = [
     Mutation(
         8, "sizes of the batch are not compared",
         (
-            ("training/probe.py", "for batch in (alone, longer):", "for batch in ():"),
+            ("training/probe.py", "for other in (alone, longer):", "for other in ():"),
             ("training/probe.py", "_SIZES = (17, 257)", "_SIZES = ()"),
         ),
         ("training/test_probe.py::"

@@ -8,31 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_lowrank_dp._keras.layers import global_seed_state, seed_states
-from tf_lowrank_dp._keras.scopes import created_variables, is_refused_variable
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.tracing.batch_size import is_used_as_number
-from tf_lowrank_dp.tracing.random_ops import (
-    ConstantSource,
-    FixedSource,
-    LowSource,
-    random_numbers_from,
-)
+from tf_lowrank_dp.tracing.random_ops import ConstantSource, FixedSource, LowSource
 from tf_lowrank_dp.training.compared_losses import check_equal, rounding
 from tf_lowrank_dp.training.gradient_probe import check_gradients
 from tf_lowrank_dp.training.missing_values import with_missing
 from tf_lowrank_dp.training.raised_gates import with_raised_gates
 from tf_lowrank_dp.training.random_batch import RANGES, random_batch, random_weights
 from tf_lowrank_dp.training.row_proof import check_rows
+from tf_lowrank_dp.training.traced_losses import TracedLosses, creates
 
 _ROWS = 3
 _SIZES = (17, 257)  # where the size of the batch is a number in the model
@@ -45,7 +38,8 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
 
     Comparisons, each with equal random numbers in dropout and the like: all other examples
     changed must leave the losses of the first and of the last as they were, and other sizes of the
-    batch that of the first (here each draw has one number for all rows); the weighted sum of the
+    batch that of the first (here each draw has one number for all rows), unless it is proven that
+    rows are kept apart and their number is no number of the model; the weighted sum of the
     per-example gradients of recorded layers must be what ordinary differentiation gives, so that
     none is missing, counted twice or in another example's row; and no variable but seeds and
     metrics may be updated, and none created.
@@ -62,14 +56,15 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
     """
     generator = np.random.default_rng(0)
     source = FixedSource()
-    together = alike = _Traced(model, forward, element_spec, source)
+    together = alike = TracedLosses(model, forward, element_spec, source)
     _check_state(model, together.changed)
-    if source.was_used or together.created:
-        # Random numbers that are the same for all rows do not depend on how many there are. What
-        # only the first call creates, such as the trackers of several losses, is allowed.
-        alike = _Traced(model, forward, element_spec, ConstantSource())
+    # Random numbers that are the same for all rows do not depend on how many there are.
+    again = functools.partial(TracedLosses, model, forward, element_spec, ConstantSource())
+    if together.created:
+        # What only the first call creates, such as the trackers of several losses, is allowed.
+        alike = again()
     if alike.created:
-        raise _creates(model, f"'{alike.created[0].path}'")
+        raise creates(model, f"'{alike.created[0].path}'")
     present = [tf.convert_to_tensor(variable) for variable in model.trainable_variables]
     weights = [present, random_weights(present, generator)]
     # Texts of the second batch are longer: padding to the longest of a batch couples examples.
@@ -84,7 +79,7 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
     for first, other in batches:
         try:
             for values in weights:
-                compared |= _check_losses(together, alike, first, other, values)
+                compared |= _check_others(together, first, other, values)
             usable.append((first, other))
         except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
             if usable:
@@ -93,16 +88,26 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
                 raise _reads_other_strings(model) from error
             raise _fails(model, error) from error
     proven = check_rows(model, forward, element_spec, recorded)
-    sizes = is_used_as_number(alike.graph)
+    sizes = is_used_as_number(together.graph)
+    if sizes or not proven:
+        if source.was_used and alike is together:
+            alike = again()
+        for first, _ in usable:
+            try:
+                for values in weights:
+                    _check_few(alike, first, values)
+            except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+                raise _fails(model, error) from error
     if usable and not proven and source.was_used:
-        low = _Traced(model, forward, element_spec, LowSource())
-        _check_losses(low, alike, *usable[0], weights[-1])
+        low = TracedLosses(model, forward, element_spec, LowSource())
+        _check_others(low, *usable[0], weights[-1])
     if usable and (sizes or not proven):
         _check_unproven(together, alike, usable[0], weights[-1], sizes, missing=not proven)
         raised = [with_raised_gates(t.function, generator) for t in {together, alike}]
         for _ in zip(*raised, strict=True):
             with contextlib.suppress(tf.errors.OpError):  # such as a counter beyond a table
-                _check_losses(together, alike, *usable[0], weights[-1])
+                _check_others(together, *usable[0], weights[-1])
+                _check_few(alike, usable[0][0], weights[-1])
                 _check_unproven(together, alike, usable[0], weights[-1], sizes, missing=not proven)
     if recorded:
         both = [tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), *pair) for pair in usable]
@@ -116,18 +121,12 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
         )
 
 
-def _check_losses(
-    together: _Traced,
-    alike: _Traced,
-    first: Nested,
-    other: Nested,
-    values: Sequence[tf.Tensor],
+def _check_others(
+    together: TracedLosses, first: Nested, other: Nested, values: Sequence[tf.Tensor]
 ) -> bool:
     """Compares the losses of rows beside other rows; returns whether any were finite."""
     keep_first = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], 0), first, other)
     keep_last = tf.nest.map_structure(lambda a, b: tf.concat([b[:-1], a[-1:]], 0), first, other)
-    alone = tf.nest.map_structure(lambda a: a[:1], first)
-    longer = tf.nest.map_structure(lambda a: tf.concat([a, a[-1:]], 0), first)
     losses = together(first, values)
     _check_shape(losses)
     compared = False
@@ -139,20 +138,26 @@ def _check_losses(
             "the other examples of its batch",
             functools.partial(rounding, together, first, values, row),
         )
-    whole = alike(first, values)
-    for batch in (alone, longer):
-        check_equal(
-            whole[0],
-            alike(batch, values)[0],
-            "the size of its batch",
-            functools.partial(rounding, alike, first, values, 0),
-        )
     return compared
 
 
+def _check_few(alike: TracedLosses, batch: Nested, values: Sequence[tf.Tensor]) -> None:
+    """Compares the loss of a row alone and beside one more."""
+    alone = tf.nest.map_structure(lambda a: a[:1], batch)
+    longer = tf.nest.map_structure(lambda a: tf.concat([a, a[-1:]], 0), batch)
+    whole = alike(batch, values)
+    for other in (alone, longer):
+        check_equal(
+            whole[0],
+            alike(other, values)[0],
+            "the size of its batch",
+            functools.partial(rounding, alike, batch, values, 0),
+        )
+
+
 def _check_unproven(
-    together: _Traced,
-    alike: _Traced,
+    together: TracedLosses,
+    alike: TracedLosses,
     pair: tuple[Nested, Nested],
     values: Sequence[tf.Tensor],
     sizes: bool,
@@ -164,7 +169,8 @@ def _check_unproven(
     beside = [(pair[0], _times(pair[1], scale)) for scale in _LARGE]
     for first, other in [*beside, *with_missing(*pair)] if missing else ():
         with contextlib.suppress(tf.errors.OpError):  # such as ids of no row
-            _check_losses(together, alike, first, other, values)
+            _check_others(together, first, other, values)
+            _check_few(alike, first, values)
 
 
 def _times(batch: Nested, scale: float) -> Nested:
@@ -172,7 +178,7 @@ def _times(batch: Nested, scale: float) -> Nested:
     return tf.nest.map_structure(lambda t: t * scale if t.dtype.is_floating else t, batch)
 
 
-def _check_sizes(alike: _Traced, batch: Nested, values: Sequence[tf.Tensor]) -> None:
+def _check_sizes(alike: TracedLosses, batch: Nested, values: Sequence[tf.Tensor]) -> None:
     """Compares the loss of a row in batches of sizes that an ordinary one has."""
     first = alike(batch, values)[0]
     for rows in _SIZES:
@@ -186,64 +192,6 @@ def _check_sizes(alike: _Traced, batch: Nested, values: Sequence[tf.Tensor]) -> 
             "the size of its batch",
             functools.partial(rounding, alike, batch, values, 0),
         )
-
-
-class _Traced:
-    """The losses of a forward pass, traced once for batches of any size.
-
-    Attributes:
-        changed: variables that the forward pass would change, but for seeds.
-        created: Keras variables that it creates.
-        function: of a batch and of the values of the trainable variables.
-    """
-
-    def __init__(
-        self, model: keras.Model, forward: Forward, element_spec: Nested, source: FixedSource
-    ):
-        trained = model.trainable_variables
-        seeds = {id(state) for state in [*seed_states(model), global_seed_state()]}
-
-        def losses(batch: Nested, values: Sequence[tf.Tensor]) -> tf.Tensor:
-            # add_loss is part of the loss; what the loss creates for itself is initialised below.
-            mapping = list(zip(trained, values, strict=True))
-            scope = keras.StatelessScope(mapping, collect_losses=True, initialize_variables=False)
-            given = dict(scope.state_mapping)
-            with scope:
-                with (
-                    random_numbers_from(source),
-                    tf.variable_creator_scope(functools.partial(_refuse_new_variable, model)),
-                ):
-                    try:
-                        found, _ = forward(batch)
-                    except ValueError as error:
-                        if not is_refused_variable(error):
-                            raise
-                        raise _creates(model, "a keras.Variable") from error
-                # Known until the scope ends.
-                self.created = created_variables()
-            updated = [
-                v for v in model.variables if scope.get_current_value(v) is not given.get(id(v))
-            ]
-            self.changed = [v for v in updated if id(v) not in seeds]
-            return found
-
-        rows = tf.nest.map_structure(
-            lambda spec: tf.TensorSpec([None, *spec.shape[1:]], spec.dtype), element_spec
-        )
-        function = tf.function(losses, autograph=False)
-        specs = [tf.TensorSpec(v.shape, v.dtype) for v in trained]
-        self.function = function.get_concrete_function(rows, specs)
-        with keras.StatelessScope():
-            pass  # initialises, when it ends, what was created in the graph
-
-    @property
-    def graph(self) -> tf.Graph:
-        """What was traced."""
-        return self.function.graph
-
-    def __call__(self, batch: Nested, values: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Losses `(b,)` with these values of the trainable variables."""
-        return self.function(batch, list(values))
 
 
 def _reads_other_strings(model: keras.Model) -> UnsupportedModelError:
@@ -261,18 +209,6 @@ def _fails(model: keras.Model, error: tf.errors.OpError) -> UnsupportedModelErro
         f"them ({str(error).strip().splitlines()[0]}). A loss that is reduced, or reshaped, over "
         "more than its own example has no value per example; a table must have a row for other ids "
         "(num_oov_indices=1)."
-    )
-
-
-def _refuse_new_variable(model: keras.Model, next_creator: Callable, **arguments: Any) -> NoReturn:
-    raise _creates(model, f"'{arguments.get('name')}'")
-
-
-def _creates(model: keras.Model, name: str) -> UnsupportedModelError:
-    return UnsupportedModelError(
-        f"Expected a forward pass that creates no variables. Received: '{model.name}' creates "
-        f"{name} each time it is called, so that it is never trained. "
-        "Create layers and weights in __init__ or build, and only use them in call."
     )
 
 
