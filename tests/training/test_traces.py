@@ -8,6 +8,7 @@ import pytest
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
+from tf_lowrank_dp.release.anchor import AnchorSpace
 
 
 def outputs(x, names):
@@ -43,3 +44,26 @@ def test_a_step_is_traced_once_for_draws_of_any_size(name, jit_compile):
         history = model.fit(np.ones((24, 4)), y, batch_size=3, epochs=2, verbose=0).history
     assert step.call_count == 1
     assert all(np.isfinite(values).all() for values in history.values())
+
+
+def test_a_step_that_keeps_its_basis_is_traced_once_and_so_are_the_public_gradients():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    tfdp.make_private(model)
+    optimizer = tfdp.GEPOptimizer(
+        "sgd",
+        public_data=np.random.default_rng(0).normal(size=(20, 4)).astype("float32"),
+        num_classes=3,
+        num_bases=2,
+        refresh_every=5,
+        embedding_clip=1.0,
+        residual_clip=1.0,
+        noise_multiplier=1.0,
+    )
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    steps = mock.patch.object(PrivateGradients, "private_gradients", autospec=True)
+    bases = mock.patch.object(AnchorSpace, "new_bases", autospec=True)
+    original, found = PrivateGradients.private_gradients, AnchorSpace.new_bases
+    with steps as step, bases as basis:
+        step.side_effect, basis.side_effect = original, found
+        model.fit(np.ones((24, 4)), np.arange(24) % 3, batch_size=3, verbose=0)
+    assert (step.call_count, basis.call_count) == (1, 1)

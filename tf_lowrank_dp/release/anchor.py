@@ -70,25 +70,22 @@ class AnchorSpace(ReleaseSpace):
         self._power_iterations, self._residual = power_iterations, residual
         self._refresh_every = refresh_every
         self._kinds: list[type] = []
-        self._kept: list | None = None
-        self._steps: tf.Variable | None = None
+        self._find = tf.function(self._new_tensors, autograph=False)  # traced once
         self.shapes = [[(k,) for k in self.num_bases]]
         if residual:
             self.shapes.append([(size_of(self.parameters, group),) for group in self.groups])
+        if refresh_every > 1:
+            self._make_room()
 
     def refresh(self) -> list[Basis]:
         """The basis of each group: new at the first step and then at every so many steps."""
         if self._refresh_every == 1:
             return self.new_bases()
-        if self._kept is None:
-            self._make_room()
 
         def renew() -> tf.Tensor:
-            new = [basis.tensors for basis in self.new_bases()]
-            tf.nest.map_structure(lambda kept, value: kept.assign(value), self._kept, new)
+            tf.nest.map_structure(lambda kept, value: kept.assign(value), self._kept, self._find())
             return tf.constant(True)
 
-        assert self._steps is not None
         due = tf.equal(self._steps % self._refresh_every, 0)
         with tf.control_dependencies([tf.cond(due, renew, lambda: tf.constant(False))]):
             tensors = tf.nest.map_structure(tf.identity, self._kept)
@@ -152,15 +149,15 @@ class AnchorSpace(ReleaseSpace):
         self._kinds = [type(basis) for basis in found]
         return found
 
+    def _new_tensors(self) -> list:
+        return [basis.tensors for basis in self.new_bases()]
+
     def _make_room(self) -> None:
-        """Variables for the bases between refreshes; shapes come from a trace that is not run."""
-        trace = tf.function(
-            lambda: [basis.tensors for basis in self.new_bases()], autograph=False
-        ).get_concrete_function()
+        """Variables for the bases between refreshes, before a step is traced: it makes none."""
+        specs = self._find.get_concrete_function().structured_outputs
         with tf.init_scope():
             self._kept = tf.nest.map_structure(
-                lambda t: tf.Variable(tf.zeros(t.shape, t.dtype), trainable=False),
-                trace.structured_outputs,
+                lambda t: tf.Variable(tf.zeros(t.shape, t.dtype), trainable=False), specs
             )
             self._steps = tf.Variable(0, dtype=tf.int64, trainable=False)
 
