@@ -437,6 +437,12 @@ MUTATIONS = [
         "test_a_loss_that_knows_the_size_of_an_ordinary_batch_is_refused",
     ),
     mutation(
+        16, "parts of a step have shared random numbers of their own", "tracing/axis_walk.py",
+        "        if op.type in DRAWS:\n", "        if False:\n",
+        "training/test_shared_draws.py::"
+        "test_random_numbers_that_rows_share_are_refused_in_microbatches[coin]",
+    ),
+    mutation(
         16, "numbers that are exchanged among the rows count as each row's own",
         "tracing/axis_walk.py", "set(DRAWS) - OF_DATA", "set(DRAWS)",
         "training/test_values_and_sizes.py::"

@@ -43,9 +43,12 @@ class Walk:
 
     Attributes:
         size: number of examples that the graph was traced with.
+        shared_draw: name and type of an operation that draws random numbers which are not those of
+            single rows, such as one mask for all; None while none was met.
     """
 
     size: int
+    shared_draw: str | None = None
     _library: dict = dataclasses.field(default_factory=dict, repr=False)
 
     def outputs(self, graph: tf.Graph, inputs: Sequence[Label]) -> list[Label]:
@@ -127,6 +130,8 @@ class Walk:
         even, rows = _is_even(op, found), likely_rows(op.outputs[0], self.size)
         if even and rows is not None:
             return rows
+        if op.type in DRAWS:
+            self.shared_draw = f"{op.type} '{op.name}'"
         return Public(even, op.type in DRAWS or is_random)
 
     def _called(self, op: tf.Operation, attribute: str, found: list[Label]) -> list[Label]:

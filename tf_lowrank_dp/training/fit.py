@@ -19,7 +19,7 @@ from tf_lowrank_dp.training.agreement import facts_of
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, split_rows, training_data
-from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
+from tf_lowrank_dp.training.judged_fit import judged_graphs
 from tf_lowrank_dp.training.metrics import build_metrics
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
@@ -157,7 +157,8 @@ def fit(
     workers, per_unit = state.workers, data.rows_per_unit
     size = units_at_once(state.microbatch_size, per_unit)
     rows = part_rows(data.sampling, size, workers.count) * per_unit if compiled else None
-    judged = _judged(model, loss, data, optimizer.gradient_method, rows)
+    split = size is not None or not workers.alone
+    judged = judged_graphs(model, loss, data, optimizer.gradient_method, rows, split)
     if loss.y_pred_spec is not None:
         build_metrics(model, data.element_spec.get("y"), loss.y_pred_spec)
     if optimizer.public_data is not None:
@@ -174,6 +175,7 @@ def fit(
         loss=loss,
         target_spec=spec,
         rows_per_unit=data.rows_per_unit,
+        whole=compiled and judged.compiled_rows is None,
         facts=None if workers.alone else facts_of(data, epochs, augment, workers),
     )
     run.judged = judged
@@ -244,21 +246,6 @@ class _StepGuard(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         allow_execution(self.model)
-
-
-def _judged(
-    model: keras.Model, loss: CompiledLoss, data: TrainingData, method: str, rows: int | None
-) -> JudgedGraphs:
-    """The graphs of the model that were looked at, now or for the run that goes on."""
-    run = state_of(model).run
-    if run is not None and run.judged is not None and run.sampling == data.sampling:
-        known = run.loss
-        is_current = known is not None and known.is_current and known.augment is loss.augment
-        if is_current and run.judged.holds(data.element_spec, method, rows):
-            return run.judged
-    judged = JudgedGraphs(model, loss, method, rows)
-    judged.judge(data.element_spec)
-    return judged
 
 
 def _steps_taken(model: keras.Model, data: TrainingData) -> int:

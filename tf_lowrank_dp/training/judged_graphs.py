@@ -28,6 +28,10 @@ from tf_lowrank_dp.tracing.written import written_variables
 from tf_lowrank_dp.training.probe import probe
 
 
+class SharedDrawError(UnsupportedModelError):
+    """Rows share random numbers in a step that is taken in parts."""
+
+
 class JudgedGraphs:
     """The forward and backward passes of a model that were proven or probed.
 
@@ -36,8 +40,10 @@ class JudgedGraphs:
         forward: takes a batch and returns losses `(b,)` and more.
         gradient_method: a key of `METHODS`.
         compiled_rows: where XLA compiles, the number of rows of each part of a batch.
+        in_parts: whether a step may be taken in several parts, by XLA, microbatches or workers.
 
     Attributes:
+        compiled_rows: as given.
         update_is_seen: whether an update of the weights was traced in `watched_update`.
     """
 
@@ -47,9 +53,11 @@ class JudgedGraphs:
         forward: Forward,
         gradient_method: str,
         compiled_rows: int | None = None,
+        in_parts: bool = False,
     ):
         self._model, self._forward = model, forward
-        self._method, self._compiled_rows = gradient_method, compiled_rows
+        self._method, self.compiled_rows = gradient_method, compiled_rows
+        self._in_parts = in_parts
         self._digests: set[bytes] = set()
         self._read: dict[int, tf.Tensor] = {}
         self._read_of_others: dict[int, tf.Tensor] = {}
@@ -65,10 +73,21 @@ class JudgedGraphs:
 
         Raises:
             UnsupportedModelError: see `probe`; or the graph writes.
+            SharedDrawError: rows share random numbers, which parts of a step would not.
         """
         refuse_composites(element_spec)
         forget_plan(self._model)
-        probe(self._model, self._forward, element_spec, recorded=self._method in RECORDED)
+        recorded = self._method in RECORDED
+        proof = probe(self._model, self._forward, element_spec, recorded=recorded)
+        if proof.shared_draw and self._in_parts:
+            raise SharedDrawError(
+                "Expected random numbers of each example's own where a step is taken in parts "
+                "(microbatch_size, several workers, XLA). Received: "
+                f"'{self._model.name}', where {proof.shared_draw} draws some that rows share: each "
+                "part would have its own, and one example more moves others to other parts. Draw "
+                "them for each example, noise_shape=(None, 1) in Dropout for example, or take "
+                "steps whole: microbatch_size=None, one worker, jit_compile=False."
+            )
 
         masks = SecretStream()
 
@@ -78,7 +97,7 @@ class JudgedGraphs:
                     METHODS[self._method](self._model, self._forward, batch)
             self._accept(parts[0])
 
-        rows = self._compiled_rows
+        rows = self.compiled_rows
         traced = tf.function(step, autograph=False, jit_compile=rows is not None)
         specs = tf.nest.map_structure(
             lambda spec: tf.TensorSpec([spec.shape[0] or rows, *spec.shape[1:]], spec.dtype),
@@ -97,7 +116,13 @@ class JudgedGraphs:
             ) from error
         self._circumstances = self._circumstances_now(element_spec)
 
-    def holds(self, element_spec: Nested, gradient_method: str, compiled_rows: int | None) -> bool:
+    def holds(
+        self,
+        element_spec: Nested,
+        gradient_method: str,
+        compiled_rows: int | None,
+        in_parts: bool = False,
+    ) -> bool:
         """Whether `judge` would see what it saw, so that another `fit` need not look again.
 
         Python code may have changed: it makes another graph only when a step is traced again, and
@@ -105,9 +130,10 @@ class JudgedGraphs:
 
         Args:
             element_spec: nested `tf.TensorSpec` of a batch.
-            gradient_method, compiled_rows: as when it was made.
+            gradient_method, compiled_rows, in_parts: as when it was made.
         """
-        return (gradient_method, compiled_rows) == (self._method, self._compiled_rows) and (
+        now = gradient_method, compiled_rows, in_parts
+        return now == (self._method, self.compiled_rows, self._in_parts) and (
             self._circumstances == self._circumstances_now(element_spec)
         )
 

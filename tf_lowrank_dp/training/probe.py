@@ -24,7 +24,7 @@ from tf_lowrank_dp.training.gradient_probe import check_gradients
 from tf_lowrank_dp.training.missing_values import with_missing
 from tf_lowrank_dp.training.raised_gates import with_raised_gates
 from tf_lowrank_dp.training.random_batch import RANGES, random_batch, random_weights
-from tf_lowrank_dp.training.row_proof import check_rows
+from tf_lowrank_dp.training.row_proof import RowProof, check_rows
 from tf_lowrank_dp.training.traced_losses import TracedLosses, creates
 
 _ROWS = 3
@@ -33,7 +33,9 @@ _SENTENCES = ((1, 4), (5, 8))  # words
 _LARGE = (1e3, 1e6)  # beside which a small share of other rows shows
 
 
-def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bool = True) -> None:
+def probe(
+    model: keras.Model, forward: Forward, element_spec: dict, recorded: bool = True
+) -> RowProof:
     """Checks that each example's loss depends on this example alone, and its gradient is right.
 
     Comparisons, each with equal random numbers in dropout and the like: all other examples
@@ -49,6 +51,9 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
         forward: takes `{"x", "y", "sample_weight"}` and returns losses `(b,)` and more.
         element_spec: nested `tf.TensorSpec` of such a batch.
         recorded: whether layers will be recorded; then their outputs must have the example axis.
+
+    Returns:
+        What is proven, and whether rows share random numbers.
 
     Raises:
         UnsupportedModelError: examples are coupled, joined with another axis or exchanged, the
@@ -87,7 +92,8 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
             if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
                 raise _reads_other_strings(model) from error
             raise _fails(model, error) from error
-    proven = check_rows(model, forward, element_spec, recorded)
+    proof = check_rows(model, forward, element_spec, recorded)
+    proven = proof.proven
     sizes = is_used_as_number(together.graph)
     if sizes or not proven:
         if source.was_used and alike is together:
@@ -119,6 +125,7 @@ def probe(model: keras.Model, forward: Forward, element_spec: dict, recorded: bo
             "own weights and with random ones. Let its layers and loss be finite for numbers "
             "between 0 and 1, or for those of a normal distribution."
         )
+    return proof
 
 
 def _check_others(

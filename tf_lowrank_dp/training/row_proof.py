@@ -7,6 +7,7 @@ zero, in a branch for large batches or behind values that random data do not hav
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -19,7 +20,22 @@ from tf_lowrank_dp.tracing.example_axis import Joined, Rows, size_unlike
 from tf_lowrank_dp.tracing.random_ops import FixedSource, random_numbers_from, seeds_kept
 
 
-def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, recorded: bool) -> bool:
+class RowProof(NamedTuple):
+    """What is known of the rows of a forward and backward pass.
+
+    Attributes:
+        proven: whether each loss, and each gradient, depends on one example alone.  If not, some
+            operation is not known here, and only the probe tells.
+        shared_draw: an operation whose random numbers several rows share; None if there is none.
+    """
+
+    proven: bool
+    shared_draw: str | None
+
+
+def check_rows(
+    model: keras.Model, forward: Callable, element_spec: Nested, recorded: bool
+) -> RowProof:
     """Refuses a forward or backward pass that joins the examples of a batch.
 
     Args:
@@ -30,8 +46,7 @@ def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, reco
             as well.
 
     Returns:
-        Whether it is proven that each loss, and each gradient, depends on one example alone.  If
-        not, some operation is not known here, and only the probe tells.
+        What was found.  Where examples are differentiated one at a time, none share a draw.
 
     Raises:
         UnsupportedModelError: an operation joins examples, or a recorded layer has none in the
@@ -42,15 +57,15 @@ def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, reco
         lambda spec: tf.TensorSpec([size, *spec.shape[1:]], spec.dtype), element_spec
     )
 
-    places = [Rows(0)]
+    places, source = [Rows(0)], FixedSource()
 
     def losses(batch: Nested) -> list[tf.Tensor]:
-        with random_numbers_from(FixedSource()), seeds_kept():
+        with random_numbers_from(source), seeds_kept():
             return [forward(batch)[0]]
 
     def gradients(batch: Nested) -> list[tf.Tensor]:
         tape = tf.GradientTape(watch_accessed_variables=False)
-        with random_numbers_from(FixedSource()):
+        with random_numbers_from(source):
             with tape:
                 sites, found, _ = record(model, forward, batch, tape)
             watched = [(output, site.rows) for site in sites for output in site.outputs]
@@ -73,9 +88,11 @@ def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, reco
     except UnsupportedModelError:
         raise
     except (ValueError, TypeError, tf.errors.OpError):
-        return False  # It cannot be traced with this number of examples.
+        # It cannot be traced with this number of examples.
+        unknown = "a random operation" if recorded and source.was_used else None
+        return RowProof(False, unknown)
     # Where examples are differentiated one at a time, none can be joined with others.
-    proven = _follow(model, graph, batch, places, refuse=recorded)
+    found = _follow(model, graph, batch, places, refuse=recorded)
     if error is not None:
         raise UnsupportedModelError(
             "Expected layers whose outputs have the examples in their first axis. Received: "
@@ -83,7 +100,7 @@ def check_rows(model: keras.Model, forward: Callable, element_spec: Nested, reco
             "joins examples with another axis, use gradient_method='vectorized', or register the "
             "class of the surrounding layer with tf_lowrank_dp.layers.register_fallback."
         ) from error
-    return proven
+    return RowProof(found.proven, found.shared_draw if recorded else None)
 
 
 def _traced(function: Callable, batch: Nested) -> tf.Graph:
@@ -92,8 +109,8 @@ def _traced(function: Callable, batch: Nested) -> tf.Graph:
 
 def _follow(
     model: keras.Model, graph: tf.Graph, batch: Nested, places: Sequence[Rows], refuse: bool = True
-) -> bool:
-    """Whether the results of a graph, the losses first, are of one example each.
+) -> RowProof:
+    """Whether the results of a graph, the losses first, are of one example each, and its draws.
 
     Args:
         model: the model.
@@ -103,12 +120,13 @@ def _follow(
         refuse: whether a result that joins several is refused.
     """
     leaves = tf.nest.flatten(batch)
-    labels = Walk(leaves[0].shape[0]).outputs(graph, [Rows(0)] * len(leaves))
+    walk = Walk(leaves[0].shape[0])
+    labels = walk.outputs(graph, [Rows(0)] * len(leaves))
     whats = ["its losses"] + ["the gradients of its losses"] * (len(labels) - 1)
     for label, what in zip(labels, whats, strict=True):
         if isinstance(label, Joined) and refuse:
             raise _joins(model, label, what)
-    return list(labels) == list(places)
+    return RowProof(list(labels) == list(places), walk.shared_draw)
 
 
 def _joins(model: keras.Model, label: Joined, what: str) -> UnsupportedModelError:

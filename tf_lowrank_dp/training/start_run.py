@@ -48,6 +48,7 @@ def start_run(
     loss: CompiledLoss | None = None,
     target_spec: Nested = None,
     rows_per_unit: int = 1,
+    whole: bool = False,
     facts: Mapping[str, object] | None = None,
 ) -> Run:
     """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
@@ -65,6 +66,7 @@ def start_run(
         loss: the compiled loss (`fit`), or None where the caller has one (custom loops).
         target_spec: `tf.TensorSpec` of a batch of targets, the form of random public labels.
         rows_per_unit: number of rows of each unit of a batch.
+        whole: whether XLA compiles steps whole, one program for each size, and not in parts.
         facts: what else has to be the same on all workers, by name.
 
     Returns:
@@ -83,6 +85,7 @@ def start_run(
     microbatch_size = units_at_once(state.microbatch_size, rows_per_unit)
     if run is not None and not (
         run.engine.microbatch_size == microbatch_size
+        and (run.engine.part_rows is None) == whole
         and _continues(run, optimizer, model, sampling, seeded, loss)
     ):
         run = None
@@ -137,7 +140,7 @@ def start_run(
         expected_batch_size=float(sampling.batch_size),
         gradient_method=optimizer.gradient_method,
         microbatch_size=microbatch_size,
-        part_rows=part_rows(sampling, microbatch_size, workers.count),
+        part_rows=None if whole else part_rows(sampling, microbatch_size, workers.count),
         steps=counter,
         fill=functools.partial(with_known_words, model),
         workers=workers,

@@ -252,8 +252,13 @@ class PrivateTrainer:
     def _judged(self, forward: Callable, batch: Nested) -> JudgedGraphs:
         """Tries each `forward` on random data before its first release, as `fit` does."""
         if self._judge is None or not is_same_code(self._judge[0], forward):
+            engine = self._run.engine
+            in_parts = engine.microbatch_size is not None or not engine.workers.alone
             judge = JudgedGraphs(
-                self._model, with_outputs(forward), self._run.engine.gradient_method
+                self._model,
+                with_outputs(forward),
+                engine.gradient_method,
+                in_parts=in_parts,
             )
             judge.judge_apart(tf.nest.map_structure(spec_of, batch))
             judge.add_reads(self._reads)
