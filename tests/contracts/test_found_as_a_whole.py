@@ -120,3 +120,26 @@ def test_a_loop_in_the_model_itself_is_refused_and_the_remedy_trains(gradient_me
         return
     model.fit(*arrays, batch_size=4, verbose=0)
     assert tfdp.privacy_spent(model, 1e-3) > 0.0
+
+
+def test_a_trainer_that_centres_what_turns_out_to_be_called_in_a_loop_asks_to_be_made_again():
+    model = keras.Sequential(
+        [keras.Input((4, 5)), Holding(L.Dense(5, "tanh"), in_a_loop), L.Flatten(), L.Dense(2)]
+    )
+    tfdp.make_private(model)
+    model.compile(
+        tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, centering=True)
+    )
+    sampler = tfdp.PoissonSampler(np.ones((8, 4, 5), "float32"), batch_size=4, steps=1)
+
+    def forward(batch):
+        return ops.sum(ops.square(model(batch["x"])), -1), ()
+
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    with pytest.raises(RuntimeError, match="(?s)Expected.*Received.*Make the PrivateTrainer again"):
+        [trainer.gradients(forward, batch) for batch in sampler]
+    assert tfdp.privacy_spent(model, 1e-5) == 0.0
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    for batch in sampler:
+        trainer.apply(trainer.gradients(forward, batch))
+    assert tfdp.privacy_spent(model, 1e-5) > 0.0

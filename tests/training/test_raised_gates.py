@@ -133,6 +133,8 @@ FAR = {
     "a negative scalar": (0.0, lambda gate: tf.nn.relu(-gate)),
     "a thousand steps": (0, lambda gate: gate > 1_000),
     "a hundred thousand steps": (0, lambda gate: gate > 100_000),
+    "odd steps": (0, lambda gate: gate % 2 == 1),
+    "steps in a vector": ([0], lambda gate: gate > 1_000),
 }
 
 

@@ -6,6 +6,8 @@ import weakref
 
 import keras
 
+from tf_lowrank_dp._keras.layers import layers_of
+
 _WHOLE: set[type] = set()
 _WHOLE_LAYERS: weakref.WeakSet[keras.layers.Layer] = weakref.WeakSet()
 
@@ -38,6 +40,11 @@ def register_fallback(layer_class: type) -> type:
 def is_whole(layer: keras.layers.Layer) -> bool:
     """Whether the fallback treats the layer and its children as one."""
     return layer in _WHOLE_LAYERS or isinstance(layer, tuple(_WHOLE))
+
+
+def whole_layers(model: keras.Model) -> list[str]:
+    """The paths of the layers of a model that are differentiated as a whole."""
+    return [layer.path for layer in layers_of(model) if is_whole(layer)]
 
 
 def differentiate_as_whole(layer: keras.layers.Layer) -> None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
 _MOST = 4096  # elements: weights of terms and of layers' outputs, not those of frozen layers
-_COUNTED = (100, 10_000, 1_000_000)  # values of a counter, one after the other
+_COUNTED = (101, 10_000, 999_999)  # values of a counter, odd and even, one after the other
 _SCALES = (1.0, 1e3, -1.0)  # of single floating-point values, beside these
 
 
@@ -21,7 +21,7 @@ def with_raised_gates(traced: ConcreteFunction, generator: np.random.Generator) 
     """Yields while a function reads other values of the variables that it captures.
 
     Floating-point ones between 0.5 and 1.5; then single ones a thousandfold and negative as well,
-    beside counters at 100, 10,000 and 1,000,000 and flags exchanged.
+    beside counters at 101, 10,000 and 999,999 and flags exchanged.
 
     Args:
         traced: the function.  Its variables are left as they are.
@@ -31,9 +31,10 @@ def with_raised_gates(traced: ConcreteFunction, generator: np.random.Generator) 
     read = {id(variable.handle): variable for variable in traced.graph.variables}
     found = [read[id(handle)] for handle in present if id(handle) in read]
     weights = [v for v in found if v.dtype.is_floating and 0 < v.shape.num_elements() <= _MOST]
-    switches = [v for v in found if v.shape.rank == 0 and (v.dtype.is_integer or v.dtype.is_bool)]
+    alone = [v for v in found if v.shape.num_elements() == 1]
+    switches = [v for v in alone if v.dtype.is_integer or v.dtype.is_bool]
     raised = {id(v.handle): _between(v, generator) for v in weights}
-    singles = {id(v.handle) for v in weights if v.shape.rank == 0}
+    singles = {id(v.handle) for v in weights if v.shape.num_elements() == 1}
     rounds = [raised] if weights else []
     later = zip(_COUNTED, _SCALES, strict=True) if switches else [(0, s) for s in _SCALES[1:]]
     for count, scale in later if switches or singles else ():
@@ -57,4 +58,4 @@ def _between(variable: tf.Variable, generator: np.random.Generator) -> tf.Tensor
 def _switched(variable: tf.Variable, count: int) -> tf.Tensor:
     if variable.dtype.is_bool:
         return tf.logical_not(variable)
-    return tf.cast(min(count, variable.dtype.max), variable.dtype)
+    return tf.cast(tf.fill(variable.shape, min(count, variable.dtype.max)), variable.dtype)

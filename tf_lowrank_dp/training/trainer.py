@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
+from tf_lowrank_dp.layers.whole_layers import whole_layers
 from tf_lowrank_dp.sampling import DRAW, PRESENCE, PoissonSampler
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import refuse_custom_loop
@@ -253,14 +254,22 @@ class PrivateTrainer:
         """Tries each `forward` on random data before its first release, as `fit` does."""
         if self._judge is None or not is_same_code(self._judge[0], forward):
             engine = self._run.engine
-            in_parts = engine.microbatch_size is not None or not engine.workers.alone
             judge = JudgedGraphs(
                 self._model,
                 with_outputs(forward),
                 engine.gradient_method,
-                in_parts=in_parts,
+                in_parts=engine.microbatch_size is not None,
             )
+            before = whole_layers(self._model)
             judge.judge_apart(tf.nest.map_structure(spec_of, batch))
+            if whole_layers(self._model) != before:
+                state_of(self._model).run = None  # its space was made for other captures
+                raise RuntimeError(
+                    "Expected layers that are as the trainer found them. Received: "
+                    f"'{self._model.name}', where a layer calls others in a loop or branch, as "
+                    "forward has shown now, so that it is differentiated as a whole. Make the "
+                    "PrivateTrainer again; it knows that then."
+                )
             judge.add_reads(self._reads)
             self._judge, self._run.judged = (forward, judge), judge
         return self._judge[1]
