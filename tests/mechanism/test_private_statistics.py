@@ -154,3 +154,10 @@ def test_the_noise_is_normal_with_the_stated_deviation_and_fresh():
 def test_wrong_arguments_are_refused(call):
     with pytest.raises(ValueError, match="(?s)Expected.*Received"):
         call()
+
+
+def test_a_batch_is_not_taken_for_a_record():
+    """Its records would count as one: a record moved the counts by 6 clips."""
+    batches = tf.data.Dataset.from_tensor_slices([["a", "b"]] * 8).batch(4)
+    with pytest.raises(ValueError, match="(?s)one record in each element.*unbatch"):
+        tfdp.private_histogram(batches, ["a", "b"], tokens_per_record=1, noise_multiplier=1.0)

@@ -176,8 +176,8 @@ MUTATIONS = [
     ),
     mutation(
         2, "every worker adds noise", "mechanism/gaussian.py",
-        "return workers.added(sums, sources=0",
-        "return workers.added(self._with_noise(sums, noise), sources=0",
+        "released = workers.added(sums, sources=0",
+        "released = workers.added(self._with_noise(sums, noise), sources=0",
         f"{CHIEF}::test_the_chief_alone_adds_noise_and_says_so",
     ),
     mutation(
@@ -197,7 +197,7 @@ MUTATIONS = [
     ),
     mutation(
         2, "each worker draws from its shard at the rate of its own rows", "sampling/parts.py",
-        "other.draw_from(sum(sizes), batch_size)", "other.draw_from(sizes[index], batch_size)",
+        "other._draw_from(sum(sizes), batch_size)", "other._draw_from(sizes[index], batch_size)",
         f"{PARTS}::test_rows_of_shards_are_drawn_at_the_rate_of_all_rows_and_accounted_as_one_draw",
     ),
     mutation(
@@ -423,6 +423,24 @@ MUTATIONS = [
         1, "a draw of another process is a draw of its own", "training/draws.py",
         "(process == PROCESS, _ELSEWHERE),", "",
         "training/test_draws.py::test_a_draw_of_another_process_is_refused[eager]",
+    ),
+    mutation(
+        1, "a batch that is refused makes room for the next where XLA compiles",
+        "training/draws.py",
+        "kept = tf.where(_all_hold(checks), draw,", "kept = tf.where(True, draw,",
+        "training/test_draws.py::"
+        "test_where_xla_drops_errors_no_refused_batch_makes_room_for_the_next",
+    ),
+    mutation(
+        1, "draws of a seed are released without a word", "training/draws.py",
+        "((seeded == 0) | self._seeded, _SEEDED),", "",
+        "training/test_draws.py::"
+        "test_draws_of_a_seeded_sampler_are_refused_by_who_was_not_told",
+    ),
+    mutation(
+        0, "tapes see behind what is released", "mechanism/gaussian.py",
+        "tf.nest.map_structure(tf.stop_gradient, released)", "released",
+        "training/test_trainer.py::test_no_tape_sees_behind_what_is_released",
     ),
     mutation(
         1, "steps that XLA compiles go on where others fail", "training/trainer.py",

@@ -113,6 +113,9 @@ class GaussianMechanism:
     ) -> list[list[tf.Tensor]]:
         """The sums over all workers with noise: from here on public.
 
+        Guarantee: no tape sees further than this.  A derivative of a released sum would be one of
+        private gradients, without clip or noise.
+
         The chief adds it to its own sums before these are added to those of the others.
 
         Args:
@@ -122,8 +125,10 @@ class GaussianMechanism:
             needed: which numbers are used; several workers leave zeros for the others.
         """
         if workers.is_chief:
-            return workers.added(self._with_noise(sums, noise), sources=1, needed=needed)
-        return workers.added(sums, sources=0, needed=needed)
+            released = workers.added(self._with_noise(sums, noise), sources=1, needed=needed)
+        else:
+            released = workers.added(sums, sources=0, needed=needed)
+        return tf.nest.map_structure(tf.stop_gradient, released)
 
     def _with_noise(
         self, sums: Sequence[Sequence[tf.Tensor]], noise: NoiseGenerator

@@ -153,7 +153,14 @@ def private_histogram(
 def _tokens(record: object) -> Iterator[Hashable]:
     """The tokens of a record; none of what is no list."""
     if isinstance(record, tf.Tensor | np.ndarray):
-        record = np.asarray(record).reshape(-1).tolist()
+        array = np.asarray(record)
+        if array.ndim > 1:
+            raise ValueError(
+                "Expected the tokens of one record in each element, `(k,)`. Received: an array of "
+                f"shape {array.shape}, as of a batch, whose records would count as one. Pass "
+                "records one by one: dataset.unbatch()."
+            )
+        record = array.reshape(-1).tolist()
     hashable = filter(_is_hashable, record if isinstance(record, Iterable) else ())
     return map(_text, hashable)
 

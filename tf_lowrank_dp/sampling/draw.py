@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.sampling.batch import DRAW, PRESENCE
 
-NUMBERS = tf.TensorSpec((6,), tf.int64)
+NUMBERS = tf.TensorSpec((7,), tf.int64)
 PROCESS = secrets.randbits(62)  # draws of other ones may come out of a file
 
 _ITERATIONS = itertools.count()  # of all samplers of this process
@@ -49,19 +49,21 @@ def poisson_draw(
     return np.sort(indices)
 
 
-def draw_numbers(num_examples: int, batch_size: int) -> Iterator[np.ndarray]:
+def draw_numbers(num_examples: int, batch_size: int, seeded: bool) -> Iterator[np.ndarray]:
     """Yields what the draws of one iteration are of, and numbers that increase.
 
     Args:
         num_examples: that are drawn from.
         batch_size: expected number of examples of a draw.
+        seeded: whether they can be repeated.
 
     Yields:
-        int64 `(5,)`: both arguments, the process, the iteration in it, the draw in that.
+        int64 `(6,)`: the arguments, the process, the iteration in it, the draw in that.
     """
     iteration = next(_ITERATIONS)
     for number in itertools.count():
-        yield np.array([num_examples, batch_size, PROCESS, iteration, number], np.int64)
+        of = [num_examples, batch_size, seeded]
+        yield np.array([*of, PROCESS, iteration, number], np.int64)
 
 
 @tf.autograph.experimental.do_not_convert

@@ -54,7 +54,7 @@ def shard(
     0.5
     """
     other = _of_worker(sampler, index)
-    other.draw_from(sum(sizes), batch_size)
+    other._draw_from(sum(sizes), batch_size)
     other._own, other._shards = range(sizes[index]), len(sizes)
     return _padded(other, len(sizes))
 

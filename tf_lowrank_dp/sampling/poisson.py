@@ -107,9 +107,9 @@ class PoissonSampler:
             self._data = {"rows": x.rows}
         else:
             self._data = to_data(x, y, sample_weight, class_weight)
-        self.draw_from(rows.count_rows(self._data), batch_size, pad_to_multiple)
+        self._draw_from(rows.count_rows(self._data), batch_size, pad_to_multiple)
 
-    def draw_from(
+    def _draw_from(
         self, num_examples: int, batch_size: int, pad_to_multiple: int | None = None
     ) -> None:
         """Sets what is drawn from: so many examples, or what is drawn instead of them."""
@@ -208,7 +208,7 @@ class PoissonSampler:
         >>> sampler.as_dataset().element_spec["x"].shape.as_list()
         [None, 2]
         """
-        signature = tf.TensorSpec((5,), tf.int64)
+        signature = tf.TensorSpec((6,), tf.int64)
         numbers = tf.data.Dataset.from_generator(self._numbers, output_signature=signature)
         dataset = tf.data.Dataset.zip((self.without_draws(), numbers)).map(with_numbers)
         return dataset.apply(tf.data.experimental.assert_cardinality(self._cardinality))
@@ -241,7 +241,7 @@ class PoissonSampler:
 
     def _numbers(self) -> Iterator[np.ndarray]:
         """Yields which draws those of an iteration are."""
-        return draw_numbers(self._num_examples, self._batch_size)
+        return draw_numbers(self._num_examples, self._batch_size, self.seeded)
 
     def _draws(self) -> Iterator[np.ndarray]:
         """Yields the indices of draws, from a random stream of this iteration alone."""

@@ -75,7 +75,7 @@ class UserSampler(PoissonSampler):
             seed=seed,
         )
 
-    def draw_from(
+    def _draw_from(
         self, num_examples: int, batch_size: int, pad_to_multiple: int | None = None
     ) -> None:
         """See `PoissonSampler`; users instead of rows."""
@@ -84,7 +84,7 @@ class UserSampler(PoissonSampler):
                 f"Expected one number for each of {num_examples} rows in unit_ids. Received: "
                 f"{len(self._ids)}. Pass those of the rows of x."
             )
-        super().draw_from(len(self._counts), batch_size, pad_to_multiple)
+        super()._draw_from(len(self._counts), batch_size, pad_to_multiple)
 
     @property
     def rows_per_unit(self) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import Sampling
@@ -15,8 +18,9 @@ from tf_lowrank_dp.sampling.draw import PROCESS
 Check = tuple[tf.Tensor, str]
 """Whether something holds, bool `()`, and the sentence if it does not."""
 
-# Draws that had a release by any trainer, by the identity of their presence.
+# Arrays of batches that had a release by any trainer, by their identity.
 _RELEASED: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_SLOTS = 4096  # iterations of samplers that may be read side by side
 
 _USED = (
     "Expected a batch of its own for each call: a release is accounted as that of an independent "
@@ -34,6 +38,11 @@ _ELSEWHERE = (
     "Expected a batch that was drawn in this process. Received: one of another, which may have had "
     "its release there, such as one of a cache in a file. Take batches of the sampler as they are."
 )
+_SEEDED = (
+    "Expected batches whose draws nobody can repeat. Received: one of a PoissonSampler with a "
+    "seed, which the trainer was not told of, so that no statement would say it. Make the trainer "
+    "with this sampler, PrivateTrainer(model, sampler), or leave out its seed."
+)
 _ROWS = (
     "Expected the rows that were drawn. Received: a batch with more or fewer, such as several "
     "views of its rows, or several draws joined, in which one record would count several times. "
@@ -47,20 +56,23 @@ _UNKNOWN = (
 
 
 class Draws:
-    """Which draws a model has released in custom loops, and what they must be draws of.
+    """Which draws have been released in custom loops, and what they must be draws of.
 
-    Formal guarantee: of the batches of a sampler, none is released twice on one model, in graphs
-    as well; none of another process, size or rate is, and none with another number of rows than
-    were drawn.  Of other batches, no array is released twice, by any trainer, in eager mode.
+    Formal guarantee: of the batches of a sampler, none is released twice in this process, on one
+    model or on several, in graphs as well; none of another process, size or rate is, none of a seed
+    that the trainer does not know, and none with another number of rows than were drawn.  Of other
+    batches, none is released twice with the same arrays, by any trainer, in eager mode; in passes
+    over shuffled data, none of a pass.
 
     Args:
         sampling: as it is accounted.
         of_sampler: whether batches have to say which draws they are.
-        last: int64 `(2,)`, the newest draw that the model has released.
+        seeded: whether the ledger says that draws can be repeated.
     """
 
-    def __init__(self, sampling: Sampling, of_sampler: bool, last: tf.Variable):
-        self._sampling, self._of_sampler, self._last = sampling, of_sampler, last
+    def __init__(self, sampling: Sampling, of_sampler: bool, seeded: bool):
+        self._sampling, self._of_sampler, self._seeded = sampling, of_sampler, seeded
+        self._noted: list[int] = []
 
     def refuse(self, batch: dict) -> None:
         """Refuses what is known before any number is: arrays that had their release.
@@ -70,8 +82,10 @@ class Draws:
         """
         if DRAW not in batch and self._of_sampler:
             raise RuntimeError(_UNKNOWN)
-        presence = batch[PRESENCE]
-        if tf.executing_eagerly() and _RELEASED.get(id(presence)) is presence:
+        if not tf.executing_eagerly() or self._sampling.sampling_rate == 1.0:
+            return  # a full batch is the same at each step
+        others = [*_arrays(batch)]
+        if _is_released(batch[PRESENCE]) and (not others or any(map(_is_released, others))):
             raise RuntimeError(_USED)
 
     def checks(self, batch: dict) -> list[Check]:
@@ -79,23 +93,37 @@ class Draws:
         if DRAW not in batch:
             return []
         draw = tf.convert_to_tensor(batch[DRAW])
-        *of, process, iteration, number, rows = tf.unstack(draw)
+        *of, seeded, process, iteration, number, rows = tf.unstack(draw)
         examples, size = (tf.constant(n, tf.int64) for n in self._stated)
-        newer = (iteration > self._last[0]) | (
-            (iteration == self._last[0]) & (number > self._last[1])
-        )
+        last = tf.gather(released_draws(), iteration % _SLOTS)
+        newer = (iteration > last[0]) | ((iteration == last[0]) & (number > last[1]))
         return [
             ((of[0] == examples) & (of[1] == size), _OTHER.format(self._sampling)),
             (process == PROCESS, _ELSEWHERE),
+            ((seeded == 0) | self._seeded, _SEEDED),
             (rows == tf.shape(batch[PRESENCE], tf.int64)[0], _ROWS),
             (newer, _USED),
         ]
 
-    def released(self, batch: dict) -> list[tf.Operation]:
-        """Takes note of a batch; returns what does it in a graph."""
+    def released(self, batch: dict, checks: Sequence[Check]) -> list[tf.Operation]:
+        """Takes note of a batch of which the checks hold; returns what does it in a graph."""
         if tf.executing_eagerly():
-            _RELEASED[id(batch[PRESENCE])] = batch[PRESENCE]
-        return [self._last.assign(batch[DRAW][3:5])] if DRAW in batch else []
+            arrays = [batch[PRESENCE], *_arrays(batch)]
+            self._noted += map(id, arrays)
+            _RELEASED.update({id(array): array for array in arrays})
+        if DRAW not in batch:
+            return []
+        draw = tf.convert_to_tensor(batch[DRAW])[4:6]
+        slot = draw[0] % _SLOTS
+        # Where XLA drops errors, a batch that is refused must not move the memory back.
+        kept = tf.where(_all_hold(checks), draw, tf.gather(released_draws(), slot))
+        return [released_draws().scatter_nd_update([[slot]], [kept])]
+
+    def begin_pass(self) -> None:
+        """Forgets the arrays of a pass over shuffled data: the next one may take them again."""
+        for key in self._noted:
+            _RELEASED.pop(key, None)
+        self._noted = []
 
     @property
     def _stated(self) -> list[int]:
@@ -104,7 +132,30 @@ class Draws:
         if stated.sampling_rate is None:
             return [-1, -1]
         examples = stated.num_examples or round(stated.batch_size / stated.sampling_rate)
-        return [examples, stated.batch_size]
+        is_drawn = math.isclose(stated.sampling_rate, stated.batch_size / examples, rel_tol=1e-9)
+        return [examples, stated.batch_size] if is_drawn or not stated.num_examples else [-1, -1]
+
+
+@functools.cache
+def released_draws() -> tf.Variable:
+    """Int64 `(slots, 2)`: iterations of samplers, and the newest draw of each with a release."""
+    with tf.init_scope():
+        return tf.Variable(tf.fill([_SLOTS, 2], tf.constant(-1, tf.int64)), trainable=False)
+
+
+def _arrays(batch: dict) -> Iterator[Any]:
+    """All of a batch but its presence and its numbers."""
+    rest = {key: part for key, part in batch.items() if key not in (PRESENCE, DRAW)}
+    leaves = tf.nest.flatten(rest)
+    return (leaf for leaf in leaves if isinstance(leaf, np.ndarray) or tf.is_tensor(leaf))
+
+
+def _is_released(array: Any) -> bool:
+    return _RELEASED.get(id(array)) is array
+
+
+def _all_hold(checks: Sequence[Check]) -> tf.Tensor:
+    return tf.reduce_all([holds for holds, _ in checks]) if checks else tf.constant(True)
 
 
 def refuse_at_once(checks: Sequence[Check]) -> None:
@@ -125,5 +176,5 @@ def refuse_in_graph(checks: Sequence[Check]) -> list[tf.Operation]:
 
 def withheld(tensors: Sequence[tf.Tensor], checks: Sequence[Check]) -> list[tf.Tensor]:
     """The tensors, or NaN instead of all where a check does not hold: XLA drops what would fail."""
-    holds = tf.reduce_all([holds for holds, _ in checks]) if checks else tf.constant(True)
+    holds = _all_hold(checks)
     return [tf.where(holds, tensor, float("nan")) for tensor in tensors]

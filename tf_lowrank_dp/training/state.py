@@ -39,6 +39,7 @@ class Run:
         others: other records that the model depends on.
         version: of `SPENDING`, when `others` were found.
         noted_steps: releases of the run that the ledger's file holds, ahead of those taken.
+        seen_steps: releases when what its graphs read of others was last counted.
     """
 
     engine: PrivateGradients
@@ -54,6 +55,7 @@ class Run:
     others: frozenset[Record] = frozenset()
     version: int = -1
     noted_steps: int = 0
+    seen_steps: int = 0
 
     @property
     def steps(self) -> int:
@@ -79,21 +81,11 @@ class PrivateState:
         microbatch_size: see `make_private`.
         run: the present run.
         workers: see `make_private`.
-        last_draw: see `last_draw`.
     """
 
     microbatch_size: int | None
     run: Run | None = None
-    last_draw: tf.Variable | None = None
     workers: Workers = ALONE
-
-
-def last_draw(model: keras.Model) -> tf.Variable:
-    """Int64 `(2,)`: iteration and number of the newest draw that custom loops released on it."""
-    state = state_of(model)
-    if state.last_draw is None:
-        state.last_draw = tf.Variable([-1, -1], trainable=False, dtype=tf.int64, name="last_draw")
-    return state.last_draw
 
 
 def things_of(model: keras.Model) -> list:
@@ -104,7 +96,17 @@ def things_of(model: keras.Model) -> list:
 
 
 def look(model: keras.Model) -> None:
-    """Tells the owner of the ledgers what the model consists of now, and has its values checked."""
+    """Tells the owner of the ledgers what the model consists of now, and has its values checked.
+
+    What other models had spent when a graph of a custom loop read them is not known by steps: it
+    counts as it is now, where the loop has taken any since it was counted.
+    """
+    state = find_state(model)
+    run = None if state is None else state.run
+    if run is not None and run.loss is None and tf.executing_eagerly():
+        if run.judged is not None and run.steps > run.seen_steps:
+            run.seen_steps = run.steps
+            run.judged.count_what_is_read()
     optimizer = getattr(model, "optimizer", None)
     SPENDING.recognise(model.weights)
     if isinstance(optimizer, DPOptimizer):

@@ -20,7 +20,7 @@ from tf_lowrank_dp.training.given_forward import check_batch, is_same_code, spec
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.start_run import start_run
-from tf_lowrank_dp.training.state import last_draw, look, refuse_other_variables, state_of
+from tf_lowrank_dp.training.state import look, refuse_other_variables, state_of
 from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model
 
@@ -99,7 +99,7 @@ class PrivateTrainer:
         self._pass: object | None = None
         self._passes = 0
         self._graph: tuple[Callable, tf.types.experimental.PolymorphicFunction] | None = None
-        self._draws = Draws(sampling, sampling is not sampler, last_draw(model))
+        self._draws = Draws(sampling, sampling is not sampler, getattr(sampler, "seeded", False))
         self._run = start_run(model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False))
 
     @tf.autograph.experimental.do_not_convert
@@ -138,13 +138,13 @@ class PrivateTrainer:
         if not tf.executing_eagerly():
             checks += self._budget_in_graph()
             with tf.control_dependencies(refuse_in_graph(checks)):
-                noted = self._draws.released(given)
+                noted = self._draws.released(given, checks)
             with tf.control_dependencies(noted):
                 gradients = self._run.engine.private_gradients(
                     with_outputs(forward), batch, presence, watched=watched
                 )
             return withheld(gradients, checks)
-        self._draws.released(given)
+        self._draws.released(given, checks)
         specs = tf.nest.map_structure(spec_of, (batch, presence))
         gradients = self._traced(forward, watched).get_concrete_function(*specs)(batch, presence)
         SPENDING.released(self._model.weights)
@@ -208,6 +208,7 @@ class PrivateTrainer:
         # What was left out of passes before: of the last one, and of those without a release.
         counter.assign(tf.maximum(counter + -counter % length, self._passes * length))
         begun = self._pass = object()
+        self._draws.begin_pass()
         self._passes += 1
         try:
             for number, batch in enumerate(batches):
