@@ -3,6 +3,7 @@
 python -m benchmarks.figures            writes docs/images/*.svg
 """
 
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.recorded import (
+    MODEL_NAMES,
+    OPTIMIZER_NAMES,
     ROOT,
     energy_kept,
     interval,
+    lines,
     mnist,
     model_of,
     sst2,
@@ -21,6 +25,7 @@ from benchmarks.recorded import (
 )
 
 IMAGES = ROOT / "docs" / "images"
+OURS = "tf_lowrank_dp, dpsgd"
 COLOURS = {"DP-SGD": "C0", "RGP": "C2", "LSG": "C1", "GEP": "C3", "B-GEP": "C4"}
 STYLE = {
     "svg.fonttype": "none",  # text stays text
@@ -29,6 +34,70 @@ STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+
+
+def fit_time() -> Figure:
+    """Private over plain `fit`, and a step of other libraries over one of ours."""
+    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+    own, others = figure.subplots(1, 2)
+    _fits(own)
+    _peers(others)
+    return figure
+
+
+def _fits(axes: Axes) -> None:
+    runs = lines("fit_time")
+    places = list(
+        dict.fromkeys((run["spec"]["model"], run["spec"]["optimizer"]) for run in runs[::-1])
+    )
+    for shift, jit, label in (
+        (0.2, "auto", "XLA, the default"),
+        (-0.2, False, "jit_compile=False"),
+    ):
+        found = [run for run in runs if run["spec"]["jit"] == jit]
+        axes.barh(
+            [places.index((r["spec"]["model"], r["spec"]["optimizer"])) + shift for r in found],
+            [run["summary"]["wall_ratio"] for run in found],
+            height=0.38,
+            label=label,
+        )
+    names = [f"{_short(m)}, {OPTIMIZER_NAMES[o].split(',')[0]}" for m, o in places]
+    axes.set_yticks(range(len(places)), names, fontsize="small")
+    axes.axvline(1.0, color="black", linewidth=1)
+    axes.set(xlabel="an epoch of `fit`: private over ordinary", xlim=(0.0, None))
+    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=2)
+
+
+def _peers(axes: Axes) -> None:
+    """A group of bars for each model; what a library refuses has none."""
+    runs = [run["records"] for run in lines("peers")]
+    medians = {
+        (r["model"], f"{r['library']}, {r['mode']}"): statistics.median(r["step_ms"])
+        for records in runs
+        for r in records
+        if "fails" not in r and (r["library"] != "tf_lowrank_dp" or r["mode"] == "dpsgd")
+        if r["mode"] != "plain"
+    }
+    models = list(dict.fromkeys(model for model, _ in medians))
+    peers = list(dict.fromkeys(name for _, name in medians if name != OURS))
+    for number, name in enumerate(peers):
+        found = [model for model in models if (model, name) in medians]
+        axes.bar(
+            [models.index(m) + (number + 0.5) / (len(peers) + 1) - 0.5 for m in found],
+            [medians[m, name] / medians[m, OURS] for m in found],
+            width=0.9 / (len(peers) + 1),
+            label=name.replace("_", "-"),
+        )
+    axes.set_xticks(range(len(models)), [_short(model) for model in models], fontsize="small")
+    axes.axhline(1.0, color="black", linewidth=1)
+    axes.set(ylabel="their private step over ours", yscale="log")
+    axes.figure.legend(
+        *axes.get_legend_handles_labels(), loc="outside upper right", ncols=2, fontsize="small"
+    )
+
+
+def _short(model: str) -> str:
+    return MODEL_NAMES[model].split(" (")[0].split(",")[0].split(" of ")[0].split(" with ")[0]
 
 
 def step_time() -> Figure:
@@ -119,6 +188,7 @@ def subspaces() -> Figure:
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
+    "fit_time": fit_time,
     "step_time": step_time,
     "accuracy": accuracy,
     "subspaces": subspaces,

@@ -10,7 +10,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks import accuracy
-from benchmarks.recorded import ROOT, interval, model_of, quickstart, step_times
+from benchmarks.peers.__main__ import table as rows_of_peers
+from benchmarks.recorded import (
+    MODEL_NAMES,
+    OPTIMIZER_NAMES,
+    RECORDS,
+    ROOT,
+    interval,
+    lines,
+    model_of,
+    quickstart,
+    step_times,
+)
 
 _PART = re.compile(r"(<!-- recorded: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -23,8 +34,34 @@ def pages() -> Iterator[Path]:
 
 def table(rows: list[list[str]]) -> str:
     """A Markdown table whose first row is the names of the columns."""
-    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    ruled = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "".join(f"| {' | '.join(line)} |\n" for line in ruled)
+
+
+def fit_time_table() -> str:
+    """What users wait for: later epochs of `fit`, and the first step."""
+    rows = [["model, batch", "optimizer", "compiled by", "epoch", "processor time", "first step"]]
+    for run in lines("fit_time"):
+        spec, found = run["spec"], run["summary"]
+        starts = [run[side]["first_step_s"] for side in ("private", "plain")]
+        rows.append(
+            [
+                f"{MODEL_NAMES[spec['model']]}, {spec['batch']}",
+                OPTIMIZER_NAMES[spec["optimizer"]],
+                "XLA (the default)" if spec["jit"] else "nothing (`jit_compile=False`)",
+                f"{found['wall_ratio']:.2f}",
+                f"{found['cpu_ratio']:.2f}",
+                f"{found['first_step_ratio']:.2f} ({starts[0]:.0f} and {starts[1]:.0f} s)",
+            ]
+        )
+    return table(rows)
+
+
+def peers_table() -> str:
+    """Other libraries beside this one, on the same models in the same run."""
+    columns = "model, library, mode, ms a step, over its plain step, over our DP-SGD, peak MiB"
+    found = [row for run in lines("peers") for row in rows_of_peers(run["records"])]
+    return table([columns.split(", "), *([MODEL_NAMES[row[0]], *row[1:]] for row in found)])
 
 
 def step_time_table() -> str:
@@ -67,11 +104,13 @@ def quickstart_table() -> str:
 
 def accuracy_table() -> str:
     """Methods, networks and tasks of which all seeds are recorded."""
-    lines = accuracy.table(accuracy.Runs(ROOT / "benchmarks/records/accuracy.jsonl", None).records)
-    return "".join(f"{line}\n" for line in lines if not line.endswith(("| 1 |", "| 2 |")))
+    found = accuracy.table(accuracy.Runs(RECORDS / "accuracy.jsonl", None).records)
+    return "".join(f"{line}\n" for line in found if not line.endswith(("| 1 |", "| 2 |")))
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "fit time": fit_time_table,
+    "peers": peers_table,
     "step time": step_time_table,
     "faster": faster,
     "quickstart": quickstart_table,

@@ -3,14 +3,26 @@
 A figure that is not in a committed table or in the output of an example has no place in a page.
 """
 
+import json
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks" / "README.md"
 GEP = ROOT / "docs" / "algorithms" / "gep.md"
 OUTPUTS = ROOT / "examples" / "outputs"
+RECORDS = ROOT / "benchmarks" / "records"
+MODEL_NAMES = {
+    "mlp": "MLP (128, 256), 28x28",
+    "cnn": "CNN of Lee and Kifer, 28x28",
+    "lstm": "LSTM of 128 units, 28 rows",
+    "transformer": "transformer encoder, 4 layers, width 256, 64 tokens",
+    "resnet20": "ResNet-20 with GroupNorm, 32x32",
+    "bert_small": "encoder of the size of BERT-small",
+    "wrn28_4": "WRN-28-4 with GroupNorm, 32x32",
+}
+OPTIMIZER_NAMES = {"dpsgd": "DP-SGD", "rgp": "RGP, rank 8", "lsg": "LSG, rank 8, sparsity 0.5"}
 
 
 class Interval(NamedTuple):
@@ -54,6 +66,12 @@ def interval(text: str) -> Interval:
     if " to " not in text:
         numbers = numbers[:1]
     return Interval(min(numbers), max(numbers))
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    """The runs of `benchmarks/records/NAME.jsonl`, one a line."""
+    text = (RECORDS / f"{name}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def step_times() -> list[dict[str, str]]:
