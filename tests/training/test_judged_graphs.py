@@ -244,7 +244,11 @@ KEPT = tf.Variable(tf.zeros([N, 8]))
         ),
     ],
 )
-def test_a_layer_that_keeps_rows_outside_of_variables_is_refused(private, keep):
+def test_a_layer_that_keeps_rows_outside_of_variables_is_refused(
+    private, keep, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)  # the probe runs the model, and one of them writes a file
+
     def kept(x):
         keep(x)
         return x
