@@ -128,12 +128,11 @@ class Draws:
     @property
     def _stated(self) -> list[int]:
         """What batches say that they are drawn from; nothing that a `PoissonSampler` draws."""
-        stated = self._sampling
-        if stated.sampling_rate is None:
+        rate, size = self._sampling.sampling_rate, self._sampling.batch_size
+        examples = self._sampling.num_examples
+        if rate is None or (examples and not math.isclose(rate, size / examples, rel_tol=1e-9)):
             return [-1, -1]
-        examples = stated.num_examples or round(stated.batch_size / stated.sampling_rate)
-        is_drawn = math.isclose(stated.sampling_rate, stated.batch_size / examples, rel_tol=1e-9)
-        return [examples, stated.batch_size] if is_drawn or not stated.num_examples else [-1, -1]
+        return [examples or round(size / rate), size]
 
 
 @functools.cache

@@ -99,8 +99,9 @@ class PrivateTrainer:
         self._pass: object | None = None
         self._passes = 0
         self._graph: tuple[Callable, tf.types.experimental.PolymorphicFunction] | None = None
-        self._draws = Draws(sampling, sampling is not sampler, getattr(sampler, "seeded", False))
-        self._run = start_run(model, sampling, steps or 1, seeded=getattr(sampler, "seeded", False))
+        seeded = getattr(sampler, "seeded", False)
+        self._draws = Draws(sampling, sampling is not sampler, seeded)
+        self._run = start_run(model, sampling, steps or 1, seeded=seeded)
 
     @tf.autograph.experimental.do_not_convert
     def gradients(self, forward: Callable, batch: dict) -> list[tf.Tensor]:
