@@ -93,7 +93,7 @@ TASKS = {
     "mnist-mlp-standardized": Task(
         "mnist", standardized_mnist_mlp, 200, 500, 0.3, (0.25, 0.5, 1.0, 2.0)
     ),
-    "cifar10": Task("cifar10", cifar10_cnn, 300, 500, 1.0, (0.8, 1.6, 3.2, 6.4)),
+    "cifar10": Task("cifar10", cifar10_cnn, 300, 500, 1.0, (0.8, 1.6, 3.2, 6.4, 12.8)),
 }
 METHODS = {
     name + suffix: (name, centering)

@@ -123,6 +123,24 @@ def resnet18_groupnorm(num_examples: int = 80, size: int = 64, groups: int = 32)
     return _images(keras.Model(image, logits, name="resnet18_groupnorm"), num_examples)
 
 
+def resnet50_groupnorm(num_examples: int = 16, size: int = 224, groups: int = 32) -> Workload:
+    """ResNet-50 (He et al.; bottlenecks of 64 to 512), group instead of batch normalization."""
+    image = keras.Input((size, size, 3))
+    hidden = kl.ReLU()(_normalized(image, 64, kernel=7, stride=2, groups=groups))
+    hidden = kl.MaxPooling2D(3, 2, padding="same")(hidden)
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(blocks):
+            stride = 2 if width > 64 and block == 0 else 1
+            inner = kl.ReLU()(_normalized(hidden, width, 1, 1, groups))
+            inner = kl.ReLU()(_normalized(inner, width, 3, stride, groups))
+            inner = _normalized(inner, 4 * width, 1, 1, groups)
+            if block == 0:
+                hidden = _normalized(hidden, 4 * width, 1, stride, groups)
+            hidden = kl.ReLU()(kl.Add()([hidden, inner]))
+    logits = kl.Dense(CLASSES)(kl.GlobalAveragePooling2D()(hidden))
+    return _images(keras.Model(image, logits, name="resnet50_groupnorm"), num_examples)
+
+
 def vgg16(num_examples: int = 80, size: int = 64) -> Workload:
     """VGG-16 of `keras.applications`, 13 convolutions and three dense layers."""
     model = keras.applications.VGG16(
@@ -307,6 +325,7 @@ MODELS: dict[str, Callable[..., Workload]] = {
     "mnist_cnn": mnist_cnn,
     "gep_cnn": gep_cnn,
     "resnet18": resnet18_groupnorm,
+    "resnet50": resnet50_groupnorm,
     "vgg16": vgg16,
     "convnext_tiny": convnext_tiny,
     "lstm": lstm,

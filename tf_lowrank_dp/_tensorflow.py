@@ -35,6 +35,13 @@ def operations_seen_by(callback: Callable) -> Iterator[None]:
         op_callbacks.remove_op_callback(callback)
 
 
+def kernels_repeat() -> bool:
+    """Whether an operation on the same numbers gives the same bits each time, on a GPU too."""
+    from tensorflow.python.framework import config
+
+    return not tf.config.list_physical_devices("GPU") or config.is_op_determinism_enabled()
+
+
 @contextlib.contextmanager
 def nothing_recomputed() -> Iterator[None]:
     """Context in which functions of `tf.recompute_grad` keep what they compute, in this thread.

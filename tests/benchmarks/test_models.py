@@ -9,6 +9,7 @@ TINY = {
     "transformer": {"layers": 1, "width": 8, "tokens": 5, "vocab": 11, "heads": 2},
     "resnet20": {"size": 8},
     "resnet18": {"size": 32},
+    "resnet50": {"size": 32},
     "vgg16": {"size": 32},
     "convnext_tiny": {"size": 32},
     "decoder": {"layers": 1, "width": 8, "heads": 2, "tokens": 5, "vocab": 11},
@@ -33,6 +34,11 @@ def test_resnet20_has_the_size_of_the_paper():
 def test_resnet18_has_the_size_of_the_paper():
     parameters = MODELS["resnet18"](num_examples=1).model.count_params()
     assert parameters == pytest.approx(11.7e6 - 512 * (1000 - CLASSES), rel=0.02)
+
+
+def test_resnet50_has_the_size_of_the_paper():
+    parameters = MODELS["resnet50"](num_examples=1, size=32).model.count_params()
+    assert parameters == pytest.approx(25.6e6 - 2048 * (1000 - CLASSES), rel=0.02)
 
 
 def test_mlp_has_the_units_of_the_paper():

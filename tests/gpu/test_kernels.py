@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
+from benchmarks.gpu.export import as_with_a_gpu
 from tests.contracts.checks import losses_of, make_batch
 from tests.contracts.layer_cases import LAYER_CASES, build_model
 from tests.contracts.optimizer_cases import OPTIMIZER_CASES
@@ -19,6 +20,11 @@ MEANT_FOR_THE_HOST = {
 
 def step_graph(model, optimizer, batch):
     """The graph of one private step: everything between a batch and the updated weights."""
+    with as_with_a_gpu():
+        return _graph(model, optimizer, batch)
+
+
+def _graph(model, optimizer, batch):
     tfdp.make_private(model)
     model.compile(optimizer, "mse", jit_compile=False)
     size = batch["y"].shape[0]

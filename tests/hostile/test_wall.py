@@ -144,7 +144,18 @@ def test_frozen_weights_get_no_noise():
     assert frozen > 50
 
 
-def test_a_run_switches_tensor_float_32_off():
-    tf.config.experimental.enable_tensor_float_32_execution(True)
+@pytest.mark.parametrize("where", ["option", "TF_ENABLE_AUTO_MIXED_PRECISION",
+                                   "TF_SET_ONEDNN_FPMATH_MODE"])  # fmt: skip
+def test_products_in_fewer_bits_are_refused(where, monkeypatch):
+    """Grappler's rewriting moved a hostile record's release to 1.005 clips."""
+    options = {"auto_mixed_precision_onednn_bfloat16": where == "option"}
+    if where != "option":
+        monkeypatch.setenv(where, "BF16" if where.endswith("MODE") else "1")
+    tf.config.optimizer.set_experimental_options(options)
+    try:
+        with pytest.raises(RuntimeError, match="fewer bits.*Switch it off"):
+            Harness(CONFIGURATIONS["dense dpsgd"])
+    finally:
+        tf.config.optimizer.set_experimental_options(dict.fromkeys(options, False))
+    monkeypatch.undo()
     Harness(CONFIGURATIONS["dense dpsgd"])
-    assert not tf.config.experimental.tensor_float_32_execution_enabled()

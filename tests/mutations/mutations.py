@@ -313,9 +313,25 @@ MUTATIONS = [
         f"{HOSTILE}[sequence dpsgd]",
     ),
     mutation(
-        7, "TensorFloat-32 stays on", "training/start_run.py",
-        "tf.config.experimental.enable_tensor_float_32_execution(False)", "pass",
-        "hostile/test_wall.py::test_a_run_switches_tensor_float_32_off",
+        7, "tensor cores round what norms and sums multiply", "per_example/arithmetic.py",
+        "if arithmetic().operand == 0.0:", "if True:",
+        "hostile/test_tensor_cores.py::test_a_pair_is_cut_once_for_norms_and_sums",
+    ),
+    mutation(
+        7, "tensor cores round the clipped pair beyond the clip", "per_example/outer_product.py",
+        " + operand * a", "",
+        "hostile/test_tensor_cores.py::test_what_the_sum_rounds_up_once_more_is_within_the_clip",
+    ),
+    mutation(
+        7, "TensorFlow may rewrite products to fewer bits", "training/start_run.py",
+        "    refuse_rewritten_products()\n", "",
+        "hostile/test_wall.py::test_products_in_fewer_bits_are_refused[option]",
+    ),
+    mutation(
+        7, "reweight trusts kernels that do not repeat", "gradient_methods/recorded.py",
+        "if not kernels_repeat():", "if False:",
+        "hostile/test_tensor_cores.py::"
+        "test_reweight_is_refused_where_kernels_need_not_repeat_what_they_computed",
     ),
     mutation(
         8, "losses that depend on other examples are accepted", "training/compared_losses.py",

@@ -20,8 +20,8 @@ PRIVATE = re.compile(r"_[A-Za-z]\w*")
 TEXTS = re.compile(r"seed_generator_state|uninitialized_variables|stateless scope")
 # Public in spite of the underscore: what named tuples have.
 DOCUMENTED = {"_replace", "_fields", "_asdict"}
-# Our own, on a Keras model.
-OURS = {"_privacy_state"}
+# Our own: on a Keras model; of the sampler whose rows parts share.
+OURS = {"_privacy_state", "_draw_from"}
 
 
 def tree_of(path):

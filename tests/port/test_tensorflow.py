@@ -4,11 +4,14 @@ import contextlib
 
 import keras
 import tensorflow as tf
+from tensorflow.python.framework import config
 
+from benchmarks.gpu.export import as_with_a_gpu
 from tf_lowrank_dp._tensorflow import (
     functions_of,
     graph_of_function,
     is_stateful,
+    kernels_repeat,
     next_name_number,
     nothing_recomputed,
     operations_seen_by,
@@ -113,3 +116,14 @@ def test_a_function_that_would_be_recomputed_is_called_once_in_the_context_only(
         calls.clear()
         assert gradient(tf.ones([size]), kept).numpy()[0] == 2.0
         assert len(calls) == number
+
+
+def test_kernels_of_a_gpu_repeat_under_op_determinism_only():
+    assert kernels_repeat()  # without a GPU
+    with as_with_a_gpu():
+        assert not kernels_repeat()
+        tf.config.experimental.enable_op_determinism()
+        try:
+            assert kernels_repeat()
+        finally:
+            config.disable_op_determinism()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._tensorflow import kernels_repeat
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.gradient_methods.backward import Backward, Forward
 from tf_lowrank_dp.gradient_methods.trial import plan_for
@@ -41,7 +42,17 @@ def reweight(model: keras.Model, forward: Forward, batch: Nested) -> Backward:
     scaled by the clip factors.  Factors on the losses themselves (Lee & Kifer 2020, Algorithm 1)
     would be rounded on the way back in another manner than the first pass was, which moves what is
     released beyond the clip: by half a percent in bfloat16, and by any factor where terms cancel.
+
+    Raises:
+        ValueError: on a GPU whose kernels need not repeat what they computed in the first pass.
     """
+    if not kernels_repeat():
+        raise ValueError(
+            "Expected kernels that repeat, bit for bit, what they computed in the first pass. "
+            "Received: gradient_method='reweight' on a machine with a GPU, where they need not. "
+            "Use gradient_method='auto' (with microbatch_size where memory is short), or call "
+            "tf.config.experimental.enable_op_determinism() and keras.utils.set_random_seed first."
+        )
     with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
         sites, losses, outputs = record(model, forward, batch, tape)
     norms = _collected(model, sites, _output_gradients(tape, losses, sites))

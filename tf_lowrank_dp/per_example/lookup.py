@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tf_lowrank_dp.per_example.arithmetic import arithmetic, as_operand
 from tf_lowrank_dp.per_example.gradient import (
-    ROUNDOFF,
     PerExampleGradient,
     side_by_side,
     times_rows,
@@ -25,7 +25,8 @@ class Lookup(PerExampleGradient):
     A row used at several positions is summed before its norm is taken:
     `|g_b|^2 = sum_tu [ids_t = ids_u] d_t . d_u`.  The bound is the one of `OuterProduct`, with
     `A^2 = sum_tu [ids_t = ids_u] |d_t|^2`, which is at least `sum_tu [ids_t = ids_u] |d_t| |d_u|`
-    because the relation is symmetric and `2 |d_t| |d_u| <= |d_t|^2 + |d_u|^2`.
+    because the relation is symmetric and `2 |d_t| |d_u| <= |d_t|^2 + |d_u|^2`.  The sum multiplies
+    no matrices.
 
     Args:
         ids: integer `(b, t)`.
@@ -41,7 +42,7 @@ class Lookup(PerExampleGradient):
 
     def __init__(self, ids: tf.Tensor, d: tf.Tensor, input_dim: int):
         self._ids = ids
-        self._d = tf.cast(d, tf.float32)
+        self._d = as_operand(d)
         self._input_dim = input_dim
 
     @classmethod
@@ -65,7 +66,8 @@ class Lookup(PerExampleGradient):
         repeats = tf.reduce_sum(tf.cast(self._same_rows, tf.float32), axis=-1)
         a2 = tf.reduce_sum(repeats * tf.linalg.diag_part(self._gram), axis=-1)
         t = tf.cast(tf.shape(self._d)[1], tf.float32)
-        return self.squared_norms() + 2.0 * ROUNDOFF * (self._d.shape[2] + 2.0 * t + 8.0) * a2
+        slack = 2.0 * arithmetic().roundoff * (self._d.shape[2] + 2.0 * t + 8.0)
+        return self.squared_norms() + slack * a2
 
     def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         rows = tf.reshape(zero_absent(self._d, weights), [-1, self._d.shape[2]])

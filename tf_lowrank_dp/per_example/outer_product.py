@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from tf_lowrank_dp.per_example.arithmetic import arithmetic, as_operand
 from tf_lowrank_dp.per_example.centrable import CentrableGradient
 from tf_lowrank_dp.per_example.gradient import (
-    ROUNDOFF,
     UNDERFLOW,
     PerExampleGradient,
     side_by_side,
@@ -43,6 +43,12 @@ class OuterProduct(CentrableGradient):
     UNDERFLOW + sqrt(i o) UNDERFLOW^2)` to the norm, and products of the Gram matrices that are
     flushed at most as much again.  This matters only where `D` is huge.
 
+    On tensor cores (`arithmetic`) `X` and `D` are cut to numbers that are multiplied as they are:
+    these are the gradients then, of norms and sums alike.  The sum multiplies `X` and `s_b D`,
+    which is cut once more, each element by at most `v = 2^-10` of itself.  By the triangle
+    inequality this adds at most `s_b sum_t |x_t| v |d_t| = s_b v A`, whatever cancels, and the
+    bound adds `v A` to the norm.
+
     Args:
         x: layer inputs, `(b, t, i)`.
         d: gradients with respect to the pre-activation, `(b, t, o)`.
@@ -66,8 +72,7 @@ class OuterProduct(CentrableGradient):
         to_variable: Callable[[tf.Tensor], tf.Tensor] | None = None,
         gram_of_d: bool = False,
     ):
-        self._x = tf.cast(x, tf.float32)
-        self._d = tf.cast(d, tf.float32)
+        self._x, self._d = as_operand(x), as_operand(d)
         self._to_variable = to_variable
         self._gram_of_d = gram_of_d
 
@@ -107,8 +112,10 @@ class OuterProduct(CentrableGradient):
         squared_norms, x, d = self._norms_and_lengths()
         t = tf.cast(tf.shape(self._x)[1], tf.float32)
         i, o = self._x.shape[2], self._d.shape[2]
-        slack = 2.0 * ROUNDOFF * (i + o + 2.0 * t + 8.0)
-        rounded = tf.sqrt(squared_norms + slack * tf.square(tf.reduce_sum(x * d, axis=-1)))
+        roundoff, operand = arithmetic()
+        slack = 2.0 * roundoff * (i + o + 2.0 * t + 8.0)
+        a = tf.reduce_sum(x * d, axis=-1)
+        rounded = tf.sqrt(squared_norms + slack * tf.square(a)) + operand * a
         hidden_x, hidden_d = math.sqrt(i) * UNDERFLOW, math.sqrt(o) * UNDERFLOW
         hidden = tf.reduce_sum(hidden_x * (d + hidden_d) + hidden_d * x, axis=-1)
         return tf.square(rounded + 2.0 * hidden)

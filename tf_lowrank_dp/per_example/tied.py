@@ -7,7 +7,8 @@ import math
 
 import tensorflow as tf
 
-from tf_lowrank_dp.per_example.gradient import ROUNDOFF, UNDERFLOW, PerExampleGradient
+from tf_lowrank_dp.per_example.arithmetic import arithmetic
+from tf_lowrank_dp.per_example.gradient import UNDERFLOW, PerExampleGradient
 from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
@@ -55,10 +56,12 @@ class TiedGradient(PerExampleGradient):
         (p, q), (_, d) = self._product.pair, self._lookup.pair
         i, o, t = p.shape[2], q.shape[2], tf.cast(tf.shape(p)[1] + tf.shape(d)[1], tf.float32)
         p, q, d = (tf.norm(tensor, axis=-1) for tensor in (p, q, d))
-        a = tf.reduce_sum(p * q, axis=-1) + tf.reduce_sum(d, axis=-1)
+        of_product = tf.reduce_sum(p * q, axis=-1)
+        a = of_product + tf.reduce_sum(d, axis=-1)
         # Two more additions than in `OuterProduct`, of its parts.
-        slack = 2.0 * ROUNDOFF * (i + o + 2.0 * t + 10.0)
-        rounded = tf.sqrt(self.squared_norms() + slack * tf.square(a))
+        roundoff, operand = arithmetic()
+        slack = 2.0 * roundoff * (i + o + 2.0 * t + 10.0)
+        rounded = tf.sqrt(self.squared_norms() + slack * tf.square(a)) + operand * of_product
         hidden_p, hidden_q = math.sqrt(i) * UNDERFLOW, math.sqrt(o) * UNDERFLOW
         hidden = tf.reduce_sum(hidden_p * (q + hidden_q) + hidden_q * p, axis=-1) + hidden_q * t
         return tf.square(rounded + 2.0 * hidden)

@@ -21,6 +21,7 @@ from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.per_example.arithmetic import refuse_rewritten_products
 from tf_lowrank_dp.sampling.padding import part_rows
 from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
@@ -54,9 +55,8 @@ def start_run(
     """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
 
     Nothing is spent here.  Several workers compare what they are about to do, and take weights,
-    noise multiplier and public random numbers from the chief.  TensorFloat-32 is switched off for
-    the process.  A run with the same settings is continued, so that the compiled train function
-    stays valid, with a fresh noise key.
+    noise multiplier and public random numbers from the chief.  A run with the same settings is
+    continued, so that the compiled train function stays valid, with a fresh noise key.
 
     Args:
         model: private and compiled with a private optimizer.
@@ -73,12 +73,11 @@ def start_run(
         The run, also kept on the model.
 
     Raises:
-        RuntimeError: `fit` is training the model.
+        RuntimeError: `fit` is training the model, or TensorFlow multiplies float32 in fewer bits.
         ValueError: workers differ.
     """
     refuse_nesting(model)
-    # The bounds on rounding are those of float32: TensorFloat-32 has 10 bits less.
-    tf.config.experimental.enable_tensor_float_32_execution(False)
+    refuse_rewritten_products()
     state, optimizer = state_of(model), private_optimizer(model)
     run, workers = state.run, state.workers
     refuse_other_workers(workers)

@@ -1,0 +1,85 @@
+"""What a device makes of float32 matrices that it multiplies, and operands it leaves alone."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class Arithmetic(NamedTuple):
+    """How exact products of float32 matrices are.
+
+    Attributes:
+        roundoff: relative error of each addition, over the sum of absolute values.
+        operand: largest relative change of an element before it is multiplied, and a tenth more
+            for the rounding of what it is multiplied with in a bound; 0 for none.
+    """
+
+    roundoff: float
+    operand: float
+
+
+FLOAT32 = Arithmetic(roundoff=2.0**-24, operand=0.0)
+TENSOR_CORES = Arithmetic(roundoff=2.0**-22, operand=1.1 * 2.0**-10)
+"""Operands of TensorFloat-32: 10 bits behind the leading one, the others dropped or rounded.  Their
+products are exact in float32.  Sums lose what is below the last bit of the largest term (Fasi et
+al. 2021), twice a roundoff; this is four times."""
+
+_KEPT = -(2**13)  # all bits of an int32 but the 13 that TensorFloat-32 does not have
+
+_REWRITING = ("auto_mixed_precision", "auto_mixed_precision_onednn_bfloat16",
+              "auto_mixed_precision_mkl", "auto_mixed_precision_cpu")  # fmt: skip
+_REWRITING_VARIABLES = (
+    "TF_ENABLE_AUTO_MIXED_PRECISION", "TF_ENABLE_AUTO_MIXED_PRECISION_GRAPH_REWRITE",
+)  # fmt: skip
+_MODES = ("TF_SET_ONEDNN_FPMATH_MODE", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE")
+
+
+def arithmetic() -> Arithmetic:
+    """That of tensor cores wherever there is a GPU.
+
+    Whether they take part is a switch of the process that anybody may turn at any time
+    (`tf.config.experimental.enable_tensor_float_32_execution`): what holds with them holds without.
+    """
+    return TENSOR_CORES if tf.config.list_physical_devices("GPU") else FLOAT32
+
+
+def as_operand(tensor: tf.Tensor) -> tf.Tensor:
+    """In float32, cut to numbers that the device multiplies as they are.
+
+    Guarantee: a product of two such matrices is exact up to the rounding of its sums, whichever
+    kernel computes it.
+    """
+    tensor = tf.cast(tensor, tf.float32)
+    if arithmetic().operand == 0.0:
+        return tensor
+    bits = tf.bitwise.bitwise_and(tf.bitcast(tensor, tf.int32), _KEPT)
+    return tf.bitcast(bits, tf.float32)
+
+
+def refuse_rewritten_products() -> None:
+    """Refuses settings by which TensorFlow multiplies float32 matrices in fewer bits.
+
+    Guarantee: norms and sums of the captured pairs are computed as `arithmetic` says, which the
+    bounds of the norms rest on.
+
+    Raises:
+        RuntimeError: such a setting is on.
+    """
+    options = tf.config.optimizer.get_experimental_options()
+    received = [f"the option {name!r}" for name in _REWRITING if options.get(name)]
+    settings = [(name, ("", "0", "false")) for name in _REWRITING_VARIABLES]
+    settings += [(name, ("", "strict")) for name in _MODES]
+    for name, harmless in settings:
+        value = os.environ.get(name, "")
+        if value.lower() not in harmless:
+            received.append(f"{name}={value} in the environment")
+    if received:
+        raise RuntimeError(
+            "Expected float32 products in float32: the bounds of the examples' norms rest on them. "
+            f"Received: {', '.join(received)}, by which TensorFlow computes them in fewer bits. "
+            "Switch it off (tf.config.optimizer.set_experimental_options, os.environ) and use "
+            "keras.config.set_dtype_policy('mixed_bfloat16') instead, which is as fast and safe."
+        )
