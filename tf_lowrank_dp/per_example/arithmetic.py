@@ -70,7 +70,9 @@ def refuse_rewritten_products() -> None:
     """
     options = tf.config.optimizer.get_experimental_options()
     received = [f"the option {name!r}" for name in _REWRITING if options.get(name)]
-    settings = [(name, ("", "0", "false")) for name in _REWRITING_VARIABLES]
+    settings: list[tuple[str, tuple[str, ...]]] = [
+        (name, ("", "0", "false")) for name in _REWRITING_VARIABLES
+    ]
     settings += [(name, ("", "strict")) for name in _MODES]
     for name, harmless in settings:
         value = os.environ.get(name, "")
