@@ -6,6 +6,7 @@ writing a builder and naming it in `MODELS`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -328,6 +329,13 @@ MODELS: dict[str, Callable[..., Workload]] = {
     "resnet50": resnet50_groupnorm,
     "vgg16": vgg16,
     "convnext_tiny": convnext_tiny,
+    "bert_base": functools.partial(
+        transformer, layers=12, width=768, tokens=128, vocab=30522, heads=12
+    ),
+    "gpt2_small": functools.partial(
+        decoder, layers=12, width=768, heads=12, tokens=256, vocab=50257
+    ),
+    "wrn28_10": functools.partial(wide_resnet_groupnorm, widen=10),
     "lstm": lstm,
     "simple_rnn": simple_rnn,
     "decoder": decoder,

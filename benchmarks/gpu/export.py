@@ -23,20 +23,15 @@ from benchmarks.steps import Spec, build_step, build_workload
 
 HERE = pathlib.Path(__file__).resolve().parent
 
+TINY = {"layers": 1, "width": 64, "tokens": 8, "vocab": 50, "heads": 2}
 MODELS: dict[str, tuple[str, dict[str, int]]] = {
-    "bert_base": (
-        "transformer",
-        {"layers": 12, "width": 768, "tokens": 128, "vocab": 30522, "heads": 12},
-    ),
-    "gpt2_small": (
-        "decoder",
-        {"layers": 12, "width": 768, "heads": 12, "tokens": 256, "vocab": 50257},
-    ),
-    "wrn28_10": ("wrn28_4", {"widen": 10}),
+    "bert_base": ("bert_base", {}),
+    "gpt2_small": ("gpt2_small", {}),
+    "wrn28_10": ("wrn28_10", {}),
     "resnet50": ("resnet50", {}),
-    "tiny": ("transformer", {"layers": 1, "width": 64, "tokens": 8, "vocab": 50, "heads": 2}),
+    "tiny": ("transformer", TINY),
 }
-"""Names of `benchmarks.models.MODELS` and arguments of the builders."""
+"""Names of `benchmarks.models.MODELS`, and arguments of the builders."""
 
 PRECISIONS = {"float32": "float32", "tf32": "float32", "bfloat16": "mixed_bfloat16"}
 """Dtype policies.  JAX multiplies float32 in TF32 on a GPU unless a program asks for more."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 os.environ["KERAS_BACKEND"] = "jax"
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
+import jax
 import keras
 from serve import serve
 
@@ -17,6 +18,10 @@ from benchmarks.models import MODELS
 
 def prepare(given: argparse.Namespace) -> Callable[[], object]:
     keras.utils.set_random_seed(0)
+    highest = "highest" if given.precision == "float32" else "default"
+    jax.config.update("jax_default_matmul_precision", highest)
+    if given.precision == "bfloat16":
+        keras.config.set_dtype_policy("mixed_bfloat16")
     rows = given.batch * given.steps
     work = MODELS[given.model](num_examples=rows)
     if given.mode != "plain":
@@ -39,5 +44,9 @@ def prepare(given: argparse.Namespace) -> Callable[[], object]:
     return lambda: work.model.fit(work.x, work.y, batch_size=given.batch, verbose=0)
 
 
+def device_bytes() -> int | None:
+    return (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+
+
 if __name__ == "__main__":
-    serve(prepare)
+    serve(prepare, device_bytes)

@@ -13,7 +13,10 @@ from torch_models import MODELS
 def prepare(given: argparse.Namespace) -> Callable[[], object]:
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high" if given.precision == "tf32" else "highest")
     model, x, y = MODELS[given.model](given.batch * given.steps, private=given.mode != "plain")
+    model, x, y = (thing.to(given.device) for thing in (model, x, y))
+    fewer_bits = given.precision == "bfloat16"
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     data = torch.utils.data.TensorDataset(x, y)
     loader = torch.utils.data.DataLoader(data, given.batch, shuffle=True)
@@ -37,11 +40,19 @@ def prepare(given: argparse.Namespace) -> Callable[[], object]:
     def epoch() -> None:
         for inputs, labels in loader:
             optimizer.zero_grad()
-            loss(model(inputs), labels).backward()
+            with torch.autocast(given.device, torch.bfloat16, enabled=fewer_bits):
+                error = loss(model(inputs), labels)
+            error.backward()
             optimizer.step()
+        if given.device == "cuda":
+            torch.cuda.synchronize()
 
     return epoch
 
 
+def device_bytes() -> int | None:
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+
+
 if __name__ == "__main__":
-    serve(prepare)
+    serve(prepare, device_bytes)

@@ -9,22 +9,30 @@ import sys
 import time
 from collections.abc import Callable
 
+PRECISIONS = ("float32", "tf32", "bfloat16")
+
 
 def arguments() -> argparse.Namespace:
-    """`--model --mode --batch --steps` of the command line."""
+    """What is trained, and on what, from the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
     parser.add_argument("--mode", required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True, help="of an epoch")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda; JAX takes what it finds")
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32")
     return parser.parse_args()
 
 
-def serve(prepare: Callable[[argparse.Namespace], Callable[[], object]]) -> None:
+def serve(
+    prepare: Callable[[argparse.Namespace], Callable[[], object]],
+    device_bytes: Callable[[], int | None] = lambda: None,
+) -> None:
     """Answers each line of the standard input with an epoch and a line of JSON.
 
     Args:
-        prepare: from the arguments to a function that trains one epoch.
+        prepare: from the arguments to a function that trains one epoch, and waits for its end.
+        device_bytes: gives the peak of the device's memory, if it has one of its own.
     """
     given = arguments()
     began = time.perf_counter()
@@ -39,6 +47,7 @@ def serve(prepare: Callable[[argparse.Namespace], Callable[[], object]]) -> None
             "cpu_s": time.process_time() - cpu,
             "since_start_s": time.perf_counter() - began,
             "peak_mib": _peak_mib(),
+            "device_bytes": device_bytes(),
         }
         print(json.dumps(found), file=answer, flush=True)
 

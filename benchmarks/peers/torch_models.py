@@ -11,13 +11,13 @@ CLASSES = 10
 class Encoder(nn.Module):
     """Token and position tables, blocks that are normalised after each sum, mean over positions."""
 
-    def __init__(self, layers: int, width: int, heads: int, private: bool):
+    def __init__(self, layers: int, width: int, heads: int, tokens: int, vocab: int, private: bool):
         super().__init__()
         if private:
             from opacus.layers import DPMultiheadAttention as Attention
         else:
             Attention = nn.MultiheadAttention
-        self.tokens, self.places = nn.Embedding(1000, width), nn.Embedding(64, width)
+        self.tokens, self.places = nn.Embedding(vocab, width), nn.Embedding(tokens, width)
         self.attend = nn.ModuleList(
             [Attention(width, heads, batch_first=True) for _ in range(layers)]
         )
@@ -28,7 +28,7 @@ class Encoder(nn.Module):
         self.head = nn.Linear(width, CLASSES)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        places = torch.zeros_like(ids) + torch.arange(ids.shape[1])
+        places = torch.zeros_like(ids) + torch.arange(ids.shape[1], device=ids.device)
         hidden = self.tokens(ids) + self.places(places)
         blocks = zip(self.attend, self.first, self.second, self.expand, self.shrink, strict=True)
         for attend, first, second, expand, shrink in blocks:
@@ -105,10 +105,10 @@ def _labelled(model: nn.Module, x: torch.Tensor) -> tuple[nn.Module, torch.Tenso
     return model, x, torch.randint(0, CLASSES, (len(x),))
 
 
-def _encoder(layers: int, width: int, heads: int) -> Callable:
+def _encoder(layers: int, width: int, heads: int, tokens: int = 64, vocab: int = 1000) -> Callable:
     def make(rows: int, private: bool) -> tuple:
-        ids = torch.randint(0, 1000, (rows, 64))
-        return _labelled(Encoder(layers, width, heads, private), ids)
+        ids = torch.randint(0, vocab, (rows, tokens))
+        return _labelled(Encoder(layers, width, heads, tokens, vocab, private), ids)
 
     return make
 
@@ -144,4 +144,6 @@ MODELS: dict[str, Callable] = {
     "bert_small": _encoder(4, 512, 8),
     "resnet20": _images((16, 32, 64), 3, 8, wide=False),
     "wrn28_4": _images((64, 128, 256), 4, 16, wide=True),
+    "bert_base": _encoder(12, 768, 12, tokens=128, vocab=30522),
+    "wrn28_10": _images((160, 320, 640), 4, 16, wide=True),
 }

@@ -12,6 +12,9 @@ TINY = {
     "resnet50": {"size": 32},
     "vgg16": {"size": 32},
     "convnext_tiny": {"size": 32},
+    "bert_base": {"layers": 1, "width": 24, "vocab": 11},
+    "gpt2_small": {"layers": 1, "width": 24, "tokens": 5, "vocab": 11},
+    "wrn28_10": {"widen": 1, "size": 8},
     "decoder": {"layers": 1, "width": 8, "heads": 2, "tokens": 5, "vocab": 11},
 }
 
@@ -21,7 +24,7 @@ def test_builds_a_classifier_with_matching_data(name):
     workload = MODELS[name](num_examples=3, **TINY.get(name, {}))
     assert {len(array) for array in keras.tree.flatten((workload.x, workload.y))} == {3}
     logits = workload.model(workload.x)
-    assert logits.shape == ((3, 5, 11) if name == "decoder" else (3, CLASSES))
+    assert logits.shape == ((3, 5, 11) if name in ("decoder", "gpt2_small") else (3, CLASSES))
     assert workload.loss(workload.y, logits).shape == ()
 
 
@@ -34,6 +37,13 @@ def test_resnet20_has_the_size_of_the_paper():
 def test_resnet18_has_the_size_of_the_paper():
     parameters = MODELS["resnet18"](num_examples=1).model.count_params()
     assert parameters == pytest.approx(11.7e6 - 512 * (1000 - CLASSES), rel=0.02)
+
+
+def test_bert_base_has_the_size_of_the_paper():
+    """Without the pooling layer and the second kind of token, on words of our own number."""
+    encoder = 12 * (12 * 768**2 + 13 * 768) + (30522 + 128) * 768
+    parameters = MODELS["bert_base"](num_examples=1).model.count_params()
+    assert parameters == pytest.approx(encoder, rel=1e-3)
 
 
 def test_resnet50_has_the_size_of_the_paper():

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from benchmarks.gpu.peers import measured
 from benchmarks.peers.__main__ import table
 from benchmarks.peers.sides import HERE, LIBRARIES, Side
 
@@ -25,6 +26,11 @@ def test_a_side_that_fails_says_why():
     side = Side(python, "keras_side.py", model="no such model", mode="dpsgd", batch=8, steps=2)
     with pytest.raises(RuntimeError, match="no such model"):
         side.epoch()
+
+
+def test_on_a_gpu_a_library_that_cannot_train_is_reported():
+    record = measured("opacus", steps=1, epochs=1, mode="plain", model="none", batch=2)
+    assert record["failed"] and record["library"] == "opacus"
 
 
 def test_every_library_has_a_side_and_a_plain_mode():

@@ -7,10 +7,12 @@ import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 from benchmarks.gpu.export import as_with_a_gpu
+from benchmarks.optimizers import OPTIMIZERS
 from tests.contracts.checks import losses_of, make_batch
 from tests.contracts.layer_cases import LAYER_CASES, build_model
 from tests.contracts.optimizer_cases import OPTIMIZER_CASES
 from tests.gpu.kernels import without_gpu_kernel
+from tf_lowrank_dp._tensorflow import functions_of
 
 MEANT_FOR_THE_HOST = {
     ("Split", (("T", "DT_INT32"),)): "vectorized_map of a fallback splits a shape: 12 bytes",
@@ -28,9 +30,7 @@ def _graph(model, optimizer, batch):
     tfdp.make_private(model)
     model.compile(optimizer, "mse", jit_compile=False)
     size = batch["y"].shape[0]
-    sampler = tfdp.PoissonSampler(
-        np.zeros((8, 1)), np.zeros((8, 1)), batch_size=size, steps=1
-    )
+    sampler = tfdp.PoissonSampler(np.zeros((8, 1)), np.zeros((8, 1)), batch_size=size, steps=1)
     trainer = tfdp.PrivateTrainer(model, sampler)
     losses = losses_of(model)
     engine = trainer._run.engine
@@ -83,7 +83,23 @@ def test_an_operation_without_a_kernel_is_found():
         return tf.strings.length(tf.strings.as_string(x)) + tf.cast(tf.unique(x)[0][:1], tf.int32)
 
     spec = tf.TensorSpec([None], tf.float32)
-    graph = tf.function(lambda x: tf.map_fn(planted, x[:, None], tf.int32)).get_concrete_function(
-        spec
-    ).graph
+    graph = (
+        tf.function(lambda x: tf.map_fn(planted, x[:, None], tf.int32))
+        .get_concrete_function(spec)
+        .graph
+    )
     assert {"AsString", "StringLength"} <= {found.type for found in without_gpu_kernel(graph)}
+
+
+WAITING = {"If", "StatelessIf", "While", "StatelessWhile", "Where", "Unique", "DynamicPartition"}
+"""Operations for which the host must know a value, or how many there are."""
+
+
+@pytest.mark.parametrize("name", ["dpsgd", "rgp", "lsg", "sparse", "powersgd"])
+def test_no_operation_of_a_step_waits_for_the_device(name):
+    arguments = {"include": ["kernel"]} if name in ("rgp", "lsg", "powersgd") else {}
+    optimizer = OPTIMIZERS[name]("adam", l2_norm_clip=1.0, noise_multiplier=1.0, **arguments)
+    batch = {"x": tf.zeros((2, 8, 8, 3)), "y": tf.zeros((2, 3))}
+    whole = step_graph(small_cnn(), optimizer, batch).as_graph_def()
+    nodes = [*whole.node, *(n for f in functions_of(whole).values() for n in f.node_def)]
+    assert len(nodes) > 500 and not WAITING & {node.op for node in nodes}
