@@ -1,5 +1,6 @@
 """One training step, plain or private, as a function without arguments to call and time."""
 
+import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -134,9 +135,11 @@ def step_of_run(model: keras.Model, run, batch: dict) -> Callable[[Any], dict[st
     from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
     from tf_lowrank_dp.training.running_fit import executing
 
-    run.judged = JudgedGraphs(model, run.loss, run.optimizer.gradient_method)
     parts = {key: value for key, value in batch.items() if key != "presence"}
+    method, rows = run.optimizer.gradient_method, len(batch["presence"])
+    run.judged = JudgedGraphs(model, run.loss, method, rows)
     run.judged.judge(tf.nest.map_structure(lambda a: tf.TensorSpec(a.shape, a.dtype), parts))
+    run.engine = dataclasses.replace(run.engine, part_rows=run.judged.units)
 
     def train_step(batch):
         with executing(run):

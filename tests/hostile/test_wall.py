@@ -116,8 +116,10 @@ def test_weights_move_by_what_crossed_the_wall_and_by_nothing_else(harnesses):
     metrics = {id(v) for metric in model.metrics for v in metric.variables}
     others = [v for v in model.non_trainable_variables if id(v) not in metrics]
     assert not [v for v in others if "seed" not in v.path]
-    run.engine = dataclasses.replace(engine, mechanism=noisy.mechanism)
-    run.judged = JudgedGraphs(model, run.loss, engine.gradient_method)
+    run.judged = JudgedGraphs(model, run.loss, engine.gradient_method, RECORDS)
+    run.judged.judge({key: tf.TensorSpec(value.shape, value.dtype) for key, value in batch.items()})
+    units = run.judged.units
+    run.engine = dataclasses.replace(engine, mechanism=noisy.mechanism, part_rows=units)
     try:
         tensors = {key: tf.constant(value) for key, value in batch.items()}
         with executing(run):

@@ -55,7 +55,7 @@ def engine_of(model, microbatch_size, noise_multiplier, noise=None, groups=None)
         noise=noise or KnownNoise(),
         expected_batch_size=EXPECTED,
         gradient_method="auto",
-        microbatch_size=microbatch_size,
+        part_rows=microbatch_size,
         steps=tf.Variable(0, dtype=tf.int64),
     )
 

@@ -340,7 +340,8 @@ MUTATIONS = [
     ),
     mutation(
         8, "a step that is traced anew is trained unseen", "training/judged_graphs.py",
-        "if parts[0].digest in self._digests:", "if True:",
+        "        if parts[0].digest not in self._digests:\n",
+        "        self._digests.add(parts[0].digest)\n        if False:\n",
         "training/test_judged_graphs.py::"
         "test_a_term_over_the_batch_that_a_callback_switches_on_is_refused",
     ),
@@ -474,7 +475,28 @@ MUTATIONS = [
         16, "parts of a step have shared random numbers of their own", "tracing/axis_walk.py",
         "        if op.type in DRAWS:\n", "        if False:\n",
         "training/test_shared_draws.py::"
-        "test_random_numbers_that_rows_share_are_refused_in_microbatches[coin]",
+        "test_each_example_has_numbers_of_its_own_where_rows_would_share_them[coin-{}]",
+    ),
+    mutation(
+        8, "what is not proven is differentiated with all examples at once",
+        "training/judged_graphs.py",
+        "        if recorded and not proof.proven:\n", "        if False:\n",
+        "training/test_one_at_a_time.py::"
+        "test_one_record_replaced_moves_two_clips_at_most[running_mean]",
+    ),
+    mutation(
+        8, "the model sees how many examples were drawn", "mechanism/engine.py",
+        "if self.part_rows is None:", "if True:",
+        "training/test_one_compiled_size.py::"
+        "test_the_model_sees_one_size_whatever_is_drawn[False-None]",
+    ),
+    mutation(
+        8, "what differs from place to place in a batch counts as the examples' own",
+        "tracing/axis_rules.py",
+        "if any(o.differs_by_row(index) for index in range(len(o.labels))):", "if False:",
+        "training/test_one_at_a_time.py::"
+        "test_one_record_more_moves_one_clip_whatever_the_loss_makes_of_their_number"
+        "[signs_of_labels_by_place]",
     ),
     mutation(
         16, "numbers that are exchanged among the rows count as each row's own",

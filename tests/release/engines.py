@@ -98,7 +98,7 @@ def private_gradients(
         noise=NoiseGenerator(noise_seed),
         expected_batch_size=1.0,
         gradient_method=optimizer.gradient_method,
-        microbatch_size=microbatch_size,
+        part_rows=microbatch_size,
         steps=tf.Variable(0, dtype=tf.int64),
     )
     losses = losses_of(model)

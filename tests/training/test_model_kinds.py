@@ -187,7 +187,8 @@ def test_every_read_of_a_weight_comes_before_its_gradient(private, data, method)
         reads = [
             op
             for op in graph.graph.get_operations()
-            if op.type == "ReadVariableOp" and resources[id(op.inputs[0])] is variable.value.handle
+            if op.type in ("ReadVariableOp", "While")
+            and any(resources.get(id(t)) is variable.value.handle for t in op.inputs)
         ]
         assert reads and not set(reads) - _ancestors(gradient.op.inputs[0].op)
 

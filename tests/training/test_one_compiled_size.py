@@ -1,4 +1,4 @@
-"""XLA compiles one program for all draws, and no draw is cut to fit it."""
+"""The model sees one size of batches, compiled or not, and no draw is cut to fit it."""
 
 import keras
 import numpy as np
@@ -42,12 +42,32 @@ def trained(private, small_model, data, **arguments):
 
 
 @pytest.mark.parametrize("microbatch_size", [None, 2])
-def test_one_size_is_compiled_for_draws_of_any_size(
-    private, small_model, data, sizes_of_parts, microbatch_size
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_model_sees_one_size_whatever_is_drawn(
+    private, small_model, data, sizes_of_parts, microbatch_size, jit_compile
 ):
-    trained(private, small_model, data, jit_compile=True, microbatch_size=microbatch_size)
+    """A prime of which no length of the model is a multiple; 1 where none is as small."""
+    trained(private, small_model, data, jit_compile=jit_compile, microbatch_size=microbatch_size)
     sampling = Sampling.poisson(num_examples=len(data()[0]), batch_size=BATCH)
-    assert set(sizes_of_parts) == {part_rows(sampling, microbatch_size)}
+    [size] = set(sizes_of_parts)
+    least = part_rows(sampling, microbatch_size)
+    assert size == (1 if microbatch_size else 7) and (microbatch_size or size >= least)
+
+
+def test_a_size_that_goes_into_a_condition_is_the_same_at_each_step(private, data):
+    """Once 1,025 clips, where a loss left out batches that were smaller than some number."""
+    seen = []
+
+    def loss(y_true, y_pred):
+        seen.append(y_pred.shape[0])
+        return keras.ops.mean(keras.ops.square(y_true - y_pred), -1)
+
+    x = data()[0]
+    model = keras.Sequential([keras.Input(x.shape[1:]), keras.layers.Dense(2)])
+    private(model, "sgd", loss, noise_multiplier=0.0)
+    sampler = Draws(x, np.zeros((len(x), 2)), batch_size=BATCH, steps=6, pad_to_multiple=1)
+    model.fit(sampler, verbose=0)
+    assert len(set(seen[-1:])) == 1 and seen[-1] is not None
 
 
 @pytest.mark.parametrize("microbatch_size", [None, 2])
@@ -63,12 +83,12 @@ def test_draws_of_many_parts_train_as_whole_ones_do(
     assert history["loss"] == pytest.approx(expected["loss"], rel=1e-5)
 
 
-def test_batches_of_a_known_size_are_not_padded(
+def test_batches_of_a_known_size_are_padded_to_the_next_prime(
     private, small_model, same_batches, data, sizes_of_parts
 ):
     model = private(small_model(), l2_norm_clip=0.5, noise_multiplier=1.0, jit_compile=True)
     model.fit(same_batches(*data()), sampling="shuffle", verbose=0)
-    assert set(sizes_of_parts) == {8}
+    assert set(sizes_of_parts) == {11}
 
 
 def test_parts_of_a_compiled_step_have_masks_of_their_own(private):

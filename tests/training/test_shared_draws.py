@@ -1,14 +1,10 @@
-"""Random numbers that rows share are those of a whole step, or the model is refused."""
-
-from unittest import mock
+"""Random numbers that rows would share are each example's own: it is taken by itself."""
 
 import keras
 import numpy as np
 import pytest
 
 import tf_lowrank_dp as tfdp
-from tf_lowrank_dp.training import fit, start_run
-from tf_lowrank_dp.training.judged_graphs import SharedDrawError
 
 L, ROWS = keras.layers, 64
 
@@ -48,10 +44,13 @@ SHARED = {
 }
 
 
-def private(model, microbatch_size=None, jit_compile=False):
+def private(model, microbatch_size=None, jit_compile=False, gradient_method="auto"):
     tfdp.make_private(model, microbatch_size=microbatch_size)
     optimizer = tfdp.DPSGDOptimizer(
-        keras.optimizers.SGD(1.0), l2_norm_clip=1.0, noise_multiplier=1e-4
+        keras.optimizers.SGD(1.0),
+        l2_norm_clip=1.0,
+        noise_multiplier=1e-4,
+        gradient_method=gradient_method,
     )
     model.compile(optimizer, "mse", jit_compile=jit_compile)
     return model
@@ -63,30 +62,45 @@ def data(model):
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_random_numbers_that_rows_share_are_refused_in_microbatches(name):
-    model = private(SHARED[name](), microbatch_size=16)
+@pytest.mark.parametrize("method", ["bookkeeping", "reweight"])
+def test_random_numbers_that_rows_share_are_refused_where_all_are_taken_at_once(name, method):
+    model = private(SHARED[name](), gradient_method=method)
     before = [np.array(v) for v in model.trainable_variables]
-    with pytest.raises(SharedDrawError, match="(?s)Expected.*Received.*noise_shape="):
+    with pytest.raises(tfdp.UnsupportedModelError, match="(?s)Expected.*Received.*'auto'"):
         model.fit(*data(model), batch_size=ROWS, verbose=0)
     assert tfdp.privacy_spent(model, 1e-5) == 0.0
     for old, new in zip(before, model.trainable_variables, strict=True):
         np.testing.assert_array_equal(old, new)
 
 
-def test_they_are_refused_in_custom_loops_and_after_a_change_as_well():
+def kept(model):
+    """Which share of the examples a fair coin has kept, as the weight of a step tells."""
+    return float(model.trainable_variables[0][0, 0])
+
+
+@pytest.mark.parametrize("name", ["mask", "coin"])
+@pytest.mark.parametrize("settings", [{}, {"microbatch_size": 16}, {"jit_compile": True}], ids=str)
+def test_each_example_has_numbers_of_its_own_where_rows_would_share_them(name, settings):
+    """Of 64 examples some are kept and some not, whatever the parts of a step are."""
+    model = private(SHARED[name](), **settings)
+    before = kept(model)
+    with pytest.warns(UserWarning, match="one example at a time"):
+        model.fit(*data(model), batch_size=ROWS, verbose=0)
+    assert 0.1 < kept(model) - before < 0.9
+
+
+def test_a_custom_loop_gives_each_example_its_own_as_well():
     model = private(dropout((1, 1)))
-    x, y = data(model)
-    model.fit(x, y, batch_size=ROWS, verbose=0)
-    tfdp.make_private(model, microbatch_size=16)
-    with pytest.raises(SharedDrawError):
-        model.fit(x, y, batch_size=ROWS, verbose=0)
-    sampler = tfdp.PoissonSampler(x, y, batch_size=ROWS, steps=1)
+    sampler = tfdp.PoissonSampler(*data(model), batch_size=ROWS, steps=1)
     trainer = tfdp.PrivateTrainer(model, sampler)
     [batch] = sampler
-    with pytest.raises(SharedDrawError):
-        trainer.gradients(
-            lambda b: (keras.ops.square(model(b["x"], training=True))[:, 0], ()), batch
-        )
+
+    def forward(part):
+        return keras.ops.square(model(part["x"], training=True)[:, 0] - 1e4), ()
+
+    with pytest.warns(UserWarning, match="one example at a time"):
+        trainer.apply(trainer.gradients(forward, batch))
+    assert 0.1 < kept(model) < 0.9
 
 
 @pytest.mark.parametrize("noise_shape", [None, (None, 1)])
@@ -95,25 +109,6 @@ def test_numbers_of_each_examples_own_train_in_parts(noise_shape, microbatch_siz
     model = private(dropout(noise_shape), microbatch_size)
     model.fit(*data(model), batch_size=ROWS, verbose=0)
     assert 0.1 < float(model.trainable_variables[0][0, 0]) < 0.9
-
-
-@pytest.mark.parametrize("name", ["mask", "coin"])
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_all_rows_of_a_step_get_the_same_shared_numbers(name, jit_compile):
-    """Of 64 examples either all or none move the weight, though XLA's parts would be of 16."""
-    model, seen = private(SHARED[name](), jit_compile=jit_compile), []
-    [kernel] = model.trainable_variables
-    note = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: seen.append(float(kernel[0, 0]))
-    )
-    seen.append(float(kernel[0, 0]))
-    with (
-        mock.patch.object(fit, "part_rows", return_value=16),
-        mock.patch.object(start_run, "part_rows", return_value=16),
-    ):
-        model.fit(*data(model), batch_size=ROWS, epochs=12, verbose=0, callbacks=[note])
-    moved = np.diff(seen)
-    np.testing.assert_allclose(np.minimum(abs(moved), abs(moved - 1.0)), 0.0, atol=1e-3)
 
 
 def test_a_random_crop_trains_as_compile_does_by_default():

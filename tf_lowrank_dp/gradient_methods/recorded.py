@@ -17,6 +17,7 @@ from tf_lowrank_dp.layers.registry import capturing
 from tf_lowrank_dp.per_example.centrable import ImageOfParts, centrable
 from tf_lowrank_dp.per_example.combined import combine
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.tracing.example_axis import Rows
 from tf_lowrank_dp.tracing.random_ops import seeds_kept
 
 
@@ -32,7 +33,8 @@ def bookkeeping(model: keras.Model, forward: Forward, batch: Nested) -> Backward
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         sites, losses, outputs = record(model, forward, batch, tape)
     output_gradients = _output_gradients(tape, losses, sites)
-    return Backward(losses, outputs, _collected(model, sites, output_gradients))
+    gradients = _collected(model, sites, output_gradients)
+    return Backward(losses, outputs, gradients, _followed(sites, output_gradients))
 
 
 def reweight(model: keras.Model, forward: Forward, batch: Nested) -> Backward:
@@ -55,7 +57,8 @@ def reweight(model: keras.Model, forward: Forward, batch: Nested) -> Backward:
         )
     with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
         sites, losses, outputs = record(model, forward, batch, tape)
-    norms = _collected(model, sites, _output_gradients(tape, losses, sites))
+    first_gradients = _output_gradients(tape, losses, sites)
+    norms = _collected(model, sites, first_gradients)
 
     weighted = {}
 
@@ -72,7 +75,7 @@ def reweight(model: keras.Model, forward: Forward, batch: Nested) -> Backward:
         _Reweighted(norm, lambda weights, index=index: second_pass(weights)[index])
         for index, norm in enumerate(norms)
     ]
-    return Backward(losses, outputs, gradients)
+    return Backward(losses, outputs, gradients, _followed(sites, first_gradients))
 
 
 class _Reweighted(ImageOfParts):
@@ -147,6 +150,14 @@ def _output_gradients(
         ]
         for site, of_site in zip(sites, gradients, strict=True)
     ]
+
+
+def _followed(
+    sites: Sequence[Site], output_gradients: Sequence[Sequence[tf.Tensor]]
+) -> list[tuple[tf.Tensor, Rows]]:
+    """What the gradients are made of: outputs' gradients, with where the examples should be."""
+    pairs = zip(sites, output_gradients, strict=True)
+    return [(gradient, site.rows) for site, gradients in pairs for gradient in gradients]
 
 
 def _collected(

@@ -32,10 +32,8 @@ class PrivateGradients:
         noise: the generator of the noise.
         expected_batch_size: public constant by which the noisy sum is divided, whatever was drawn.
         gradient_method: a key of `METHODS`.
-        microbatch_size: largest number of examples (or units) differentiated at once, in as few and
-            as equal parts as that takes; None for all.
-        part_rows: number of examples (or units) of each part where XLA compiles, which takes one
-            program for each size; None for as many as a batch has.
+        part_rows: number of examples (or units) of each part of a batch, whatever was drawn: the
+            model sees no other number.  None for as many as a batch has, which tests use.
         steps: `tf.Variable` int64 that counts the releases.
         fill: gives absent rows, from the batch and its presence, what the model accepts.
         masks: gives the model's random layers their numbers, see `tracing/random_ops.py`.
@@ -48,7 +46,6 @@ class PrivateGradients:
     noise: NoiseGenerator
     expected_batch_size: float
     gradient_method: str
-    microbatch_size: int | None
     steps: tf.Variable
     part_rows: int | None = None
     fill: Callable[[Nested, tf.Tensor], Nested] = lambda batch, _: batch
@@ -61,12 +58,14 @@ class PrivateGradients:
         batch: Nested,
         presence: tf.Tensor,
         on_outputs: Callable[..., None] = lambda *_: None,
-        watched: Callable[[Nested], contextlib.AbstractContextManager] = contextlib.nullcontext,
+        watched: Callable[[Nested], contextlib.AbstractContextManager] | None = None,
         jit_compile: bool = False,
     ) -> list[tf.Tensor]:
         """Private gradients of the mean loss, one tensor for each trainable variable.
 
-        The logical batch is one draw; microbatches split it and change no result but rounding.
+        The logical batch is one draw; parts of one size split it and change no result but rounding.
+
+        Formal guarantee: a model that reads the size of its batch reads a public constant.
 
         Args:
             forward: takes (part of) `batch`, calls the model and returns one loss per example,
@@ -77,7 +76,7 @@ class PrivateGradients:
             on_outputs: called with each part of the batch, its presence, losses and other outputs
                 (metrics are updated here), outside of what XLA compiles.
             watched: takes (part of) `batch` and gives a context in which its forward and backward
-                pass is traced, each time that this happens.
+                pass is traced, each time that this happens; it gives the gradient method.
             jit_compile: whether XLA compiles each part up to its clipped sums.
 
         Returns:
@@ -92,8 +91,8 @@ class PrivateGradients:
         ) -> tuple[list[list[tf.Tensor]], tf.Tensor, Nested]:
             rows = self.fill(*_rows(batch, presence))
             with random_numbers_from(self.masks):
-                with watched(rows):
-                    backward = METHODS[self.gradient_method](self.model, forward, rows)
+                with self._watched(rows, watched) as method:
+                    backward = METHODS[method](self.model, forward, rows)
                 gradients = backward.gradients
                 if isinstance(batch, Units):
                     gradients = [MeanOfRows(g, batch.weights) for g in gradients]
@@ -109,7 +108,7 @@ class PrivateGradients:
             return sums
 
         def clipped_sums(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
-            return self._clipped_sums(observed_part, batch, presence, jit_compile)
+            return self._clipped_sums(observed_part, batch, presence)
 
         # Always traced: only in a graph can the random numbers of a model be replaced.  Whatever
         # the number of examples that were drawn, the graph is one.
@@ -123,19 +122,22 @@ class PrivateGradients:
         means = tf.nest.map_structure(lambda t: t / self.expected_batch_size, released)
         return self.space.lift(means, subspace)
 
+    def _watched(
+        self, rows: Nested, watched: Callable | None
+    ) -> contextlib.AbstractContextManager[str]:
+        return contextlib.nullcontext(self.gradient_method) if watched is None else watched(rows)
+
     def _clipped_sums(
-        self, part: Callable, batch: Nested, presence: tf.Tensor, compiled: bool
+        self, part: Callable, batch: Nested, presence: tf.Tensor
     ) -> list[list[tf.Tensor]]:
-        """The sum over parts; a part that is compiled has one size, whatever is drawn."""
-        rows = presence.shape[0]
-        most = self.part_rows if compiled and rows is None else self.microbatch_size
-        if most is None or (rows is not None and rows <= most):
+        """The sum over parts of one size, whatever is drawn."""
+        if self.part_rows is None:
             return part(batch, presence)
-        if rows is None:
-            rows = tf.shape(presence)[0]
-            count, size = (-(-rows // most), most) if compiled else equal_parts(rows, most)
-        else:
-            count, size = equal_parts(rows, most)
+        size, rows = self.part_rows, presence.shape[0]
+        if rows is not None and rows <= size:
+            filled = tf.nest.map_structure(lambda t: _split(t, 1, size)[0], (batch, presence))
+            return part(*filled)
+        count = -(-tf.shape(presence)[0] // size)
         parts = tf.nest.map_structure(lambda t: _split(t, count, size), (batch, presence))
 
         def add_part(
@@ -149,24 +151,6 @@ class PrivateGradients:
             lambda index, _: index < count, add_part, (0, zeros), parallel_iterations=1
         )
         return totals
-
-
-def equal_parts(rows: int | tf.Tensor, most: int) -> tuple[int | tf.Tensor, int | tf.Tensor]:
-    """Number and size of the microbatches of a batch: as few as can be, and no larger than needed.
-
-    Parts of `most` rows each would compute padding: 513 rows at 500 would take 1,000.
-
-    Args:
-        rows: number of rows of the batch, at least 1.
-        most: largest number of rows of a part.
-
-    Example:
-
-    >>> equal_parts(513, 500)
-    (2, 257)
-    """
-    count = -(-rows // most)
-    return count, -(-rows // count)
 
 
 def _rows(batch: Nested, presence: tf.Tensor) -> tuple[Nested, tf.Tensor]:

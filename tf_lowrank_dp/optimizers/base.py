@@ -66,7 +66,9 @@ class DPOptimizer(keras.optimizers.Optimizer):
             private gradient is divided by them.  Keys are parts of variable paths: with
             `{"classifier": 0.1}` this layer counts less in the norm and gets ten times the noise.
             Between 1e-6 and 1e6.
-        gradient_method: "auto", "bookkeeping", "reweight", "vectorized" or "loop".
+        gradient_method: "auto" takes all examples at once where it is proven that no operation
+            joins them, and one at a time where not; or "bookkeeping", "reweight", "vectorized",
+            "loop" (`docs/gradient_methods.md`).
         accountant: "pld" (tight) or "rdp".
         seed: makes sampling and noise reproducible, for tests; such a run is not private.
         name: name of the optimizer.

@@ -10,7 +10,10 @@ from tf_lowrank_dp._types import Nested
 
 _ROWS = 32  # of a part
 _VARIANT = tf.variant.as_datatype_enum
-_COUNTS = {"Bincount", "DenseBincount", "RaggedBincount"}  # of which XLA wants a constant size
+_BEYOND = {  # XLA wants constant sizes, or has no such operation
+    *("Bincount", "DenseBincount", "RaggedBincount", "DynamicPartition", "DynamicStitch"),
+    *("RandomShuffle", "StatelessShuffle"),
+}
 
 
 def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
@@ -68,7 +71,7 @@ def _is_beyond_xla(graph: tf.Graph) -> bool:
     for function in definition.library.function:
         nodes += function.node_def
     return any(
-        node.op in _COUNTS
+        node.op in _BEYOND
         or (node.op == "TensorListReserve" and node.attr["element_dtype"].type == _VARIANT)
         for node in nodes
     )

@@ -59,6 +59,8 @@ def examples_first(o: Operation) -> Label:
         return o.joined
     if o.op.type in _OF_FILTERS and isinstance(o.labels[1], Rows):
         return o.joined  # Filters made of examples are used on all rows.
+    if any(o.differs_by_row(index) for index in range(len(o.labels))):
+        return o.unknown
     return held.pop() if len(held) == 1 else o.unknown
 
 
@@ -189,7 +191,7 @@ def normalisation(o: Operation) -> Label:
 def counts(o: Operation) -> Label:
     """Row by row for matrices, of all for vectors."""
     label, shape = o.labels[0], o.shape(0)
-    if not isinstance(label, Rows) or shape is None:
+    if not isinstance(label, Rows) or shape is None or o.differs_by_row(len(o.labels) - 1):
         return o.unknown
     return label if len(shape) == 2 and label.axis == 0 else o.joined
 

@@ -217,8 +217,8 @@ def _is_even(op: tf.Operation, found: list[Label]) -> bool:
         )
     if op.type not in _EVEN:
         return False
-    if op.type in _COPIES and isinstance(found[0], Public) and found[0].random:
-        return False  # equal numbers in several places
+    if op.type in (*_COPIES, *REDUCTIONS) and isinstance(found[0], Public) and found[0].random:
+        return False  # equal numbers, or sums that share some, in several places
     count = len(found) if op.type in ELEMENTWISE else 1  # axes and shapes stand behind
     return all(
         isinstance(label, Public) and (label.even or tensor.shape.rank == 0)

@@ -134,6 +134,15 @@ class Operation:
             return not isinstance(label, Public) or not label.even
         return axis <= len(shape) and shape[-axis] != 1
 
+    def differs_by_row(self, index: int) -> bool:
+        """Whether a public input's first axis is as long as the examples' and tells them apart."""
+        label, shape = self.labels[index], self.shape(index)
+        if not isinstance(label, Public) or label.even:
+            return False
+        if shape is None or shape[:1] == (None,):
+            return True
+        return bool(shape and shape[0] and shape[0] % self.size == 0)
+
 
 def static_value(tensor: tf.Tensor) -> np.ndarray | None:
     """The value of a tensor that is computed from constants, such as the order of axes."""
@@ -233,12 +242,29 @@ def size_unlike(model: keras.Model, specs: Nested) -> int:
     shapes = [spec.shape for spec in tf.nest.flatten(specs)]
     lengths = {n for shape in shapes if shape.rank for n in shape[1:] if n}
     lengths |= {n for variable in model.variables for n in variable.shape}
-    unrolled = any(isinstance(layer, _UNROLLED) for layer in layers_of(model))
+    unrolled = any(isinstance(layer, UNROLLED) for layer in layers_of(model))
     sizes = _FEW if unrolled else _SIZES
     return next((n for n in sizes if all(length % n for length in lengths)), sizes[0])
+
+
+def unmistakable_size(least: int, graph: tf.Graph, most: int | None = None) -> int:
+    """A prime number of examples of which no length in a graph is a multiple; 1 if there is none.
+
+    Args:
+        least: the number wanted; the next larger prime is taken, or a smaller one if that is too
+            large.
+        graph: traced with an unknown number of examples.
+        most: the largest number allowed; None for any.
+    """
+    shapes = [tensor.shape for op in graph.get_operations() for tensor in op.outputs]
+    lengths = {n for shape in shapes if shape.rank for n in shape if n}
+    limit = 8 * least + 1000 if most is None else most
+    tried = [*range(least, limit + 1), *range(min(least, limit), 1, -1)]
+    primes = (n for n in tried if n > 1 and all(n % k for k in range(2, math.isqrt(n) + 1)))
+    return next((n for n in primes if all(length % n for length in lengths)), 1)
 
 
 _SIZES = (1009, 1013, 1019, 1021, 1031, 1033, 1039)
 _FEW = (31, 37, 41, 43, 47, 53, 59)
 # Keras traces them once for each example where it knows how many there are.
-_UNROLLED = (keras.layers.RandomElasticTransform,)
+UNROLLED = (keras.layers.RandomElasticTransform,)

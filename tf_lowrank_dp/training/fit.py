@@ -13,7 +13,6 @@ import tensorflow as tf
 from tf_lowrank_dp._keras.compiled import called_by_fit, first_epoch
 from tf_lowrank_dp._types import Logs, Nested
 from tf_lowrank_dp.sampling import to_rows
-from tf_lowrank_dp.sampling.padding import part_rows
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import facts_of
 from tf_lowrank_dp.training.budget import check_budget
@@ -30,7 +29,7 @@ from tf_lowrank_dp.training.running_fit import (
     running,
 )
 from tf_lowrank_dp.training.saving import restore_backup
-from tf_lowrank_dp.training.start_run import start_run, units_at_once
+from tf_lowrank_dp.training.start_run import start_run, units_of_parts
 from tf_lowrank_dp.training.state import look, state_of
 from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
@@ -152,13 +151,12 @@ def fit(
     _warn_about_delta(optimizer.delta, data.sampling.num_examples)
     steps = max(1, (epochs - initial_epoch) * _steps_taken(model, data))
     loss = CompiledLoss(model, float(data.sampling.batch_size), augment)
-    compiled = model.jit_compile and not model.run_eagerly
+    compiled = bool(model.jit_compile) and not model.run_eagerly
     state = state_of(model)
     workers, per_unit = state.workers, data.rows_per_unit
-    size = units_at_once(state.microbatch_size, per_unit)
-    rows = part_rows(data.sampling, size, workers.count) * per_unit if compiled else None
-    split = size is not None or not workers.alone
-    judged = judged_graphs(model, loss, data, optimizer.gradient_method, rows, split)
+    sizes = units_of_parts(data.sampling, state.microbatch_size, per_unit, workers.count)
+    method = optimizer.gradient_method
+    judged, loss = judged_graphs(model, loss, data, method, *sizes, per_unit, compiled)
     if loss.y_pred_spec is not None:
         build_metrics(model, data.element_spec.get("y"), loss.y_pred_spec)
     if optimizer.public_data is not None:
@@ -175,7 +173,7 @@ def fit(
         loss=loss,
         target_spec=spec,
         rows_per_unit=data.rows_per_unit,
-        whole=compiled and judged.compiled_rows is None,
+        units=judged.units,
         facts=None if workers.alone else facts_of(data, epochs, augment, workers),
     )
     run.judged = judged

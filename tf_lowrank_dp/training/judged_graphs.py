@@ -8,12 +8,15 @@ probe make another graph.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
@@ -21,29 +24,36 @@ from tf_lowrank_dp.gradient_methods.methods import METHODS, RECORDED
 from tf_lowrank_dp.gradient_methods.trial import forget_plan
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.spending.digest import digests
+from tf_lowrank_dp.tracing.example_axis import UNROLLED, Rows, unmistakable_size
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
 from tf_lowrank_dp.tracing.written import written_variables
 from tf_lowrank_dp.training.probe import probe
-
-
-class SharedDrawError(UnsupportedModelError):
-    """Rows share random numbers in a step that is taken in parts."""
+from tf_lowrank_dp.training.random_batch import RANGES, random_batch
+from tf_lowrank_dp.training.row_proof import RowProof, prove_rows
 
 
 class JudgedGraphs:
-    """The forward and backward passes of a model that were proven or probed.
+    """The forward and backward passes of a model that were proven, or take one example at a time.
+
+    Formal guarantee: what is differentiated with several examples at once is proven to keep them
+    apart, in the graph that is trained, with their random numbers; all else takes each example by
+    itself ("auto"), or is refused (other methods that record layers).
 
     Args:
         model: a built model.
         forward: takes a batch and returns losses `(b,)` and more.
-        gradient_method: a key of `METHODS`.
-        compiled_rows: where XLA compiles, the number of rows of each part of a batch.
-        in_parts: whether a step may be taken in several parts, by XLA, microbatches or workers.
+        gradient_method: a key of `METHODS`, as it was asked for.
+        least: the number of units wanted in each part of a batch; more are taken where a length of
+            the model could be mistaken for it.
+        most: the largest number of units of a part; None for any.
+        rows_per_unit: number of rows of each unit.
+        compiled: whether XLA compiles the parts.
 
     Attributes:
-        compiled_rows: as given.
+        units: of each part of a batch, once it is judged.
+        method: a key of `METHODS`, by which the model is differentiated.
         update_is_seen: whether an update of the weights was traced in `watched_update`.
     """
 
@@ -52,12 +62,14 @@ class JudgedGraphs:
         model: keras.Model,
         forward: Forward,
         gradient_method: str,
-        compiled_rows: int | None = None,
-        in_parts: bool = False,
+        least: int,
+        most: int | None = None,
+        rows_per_unit: int = 1,
+        compiled: bool = False,
     ):
         self._model, self._forward = model, forward
-        self._method, self.compiled_rows = gradient_method, compiled_rows
-        self._in_parts = in_parts
+        self._asked = gradient_method, least, most, rows_per_unit, compiled
+        self.method, self.units = gradient_method, least
         self._digests: set[bytes] = set()
         self._read: dict[int, tf.Tensor] = {}
         self._read_of_others: dict[int, tf.Tensor] = {}
@@ -72,57 +84,123 @@ class JudgedGraphs:
             element_spec: nested `tf.TensorSpec` of a batch.
 
         Raises:
-            UnsupportedModelError: see `probe`; or the graph writes.
-            SharedDrawError: rows share random numbers, which parts of a step would not.
+            UnsupportedModelError: see `probe`; or the graph writes, or joins examples, or is not
+                proven with a gradient method that needs it.
         """
         refuse_composites(element_spec)
         forget_plan(self._model)
-        recorded = self._method in RECORDED
-        proof = probe(self._model, self._forward, element_spec, recorded=recorded)
-        if proof.shared_draw and self._in_parts:
-            raise SharedDrawError(
-                "Expected random numbers of each example's own where a step is taken in parts "
-                "(microbatch_size, several workers, XLA). Received: "
-                f"'{self._model.name}', where {proof.shared_draw} draws some that rows share: each "
-                "part would have its own, and one example more moves others to other parts. Draw "
-                "them for each example, noise_shape=(None, 1) in Dropout for example, or take "
-                "steps whole: microbatch_size=None, one worker, jit_compile=False."
-            )
+        asked, least, most, rows_per_unit, _ = self._asked
+        self.method, self.units = asked, least
+        parts: list[TracedPart] = []
 
+        def prove(graph: tf.Graph) -> RowProof:
+            self.units = unmistakable_size(least, graph, most)
+            if any(isinstance(layer, UNROLLED) for layer in layers_of(self._model)):
+                # Keras would trace them once for each example.
+                return RowProof(False, "a layer that is traced once for each example")
+            try:
+                traced, part, results = self._traced(element_spec)
+            except UnsupportedModelError:
+                raise
+            except (ValueError, TypeError, tf.errors.OpError) as error:
+                return RowProof(False, f"what cannot be traced with layers recorded ({error})")
+            parts[:] = [part]
+            if self.units == 1:
+                return RowProof(True)  # There is nobody to be joined with.
+            leaves = len(tf.nest.flatten(element_spec))
+            return prove_rows(self._model, traced, leaves, results, self.units * rows_per_unit)
+
+        recorded = asked in RECORDED
+        proof = probe(
+            self._model, self._forward, element_spec, recorded, prove if recorded else None
+        )
+        if recorded and not proof.proven:
+            if asked != "auto":
+                raise self._not_proven(proof)
+            parts = [self._one_at_a_time(element_spec)]
+            warnings.warn(
+                f"'{self._model.name}' is differentiated one example at a time, which is slower, "
+                f"as {proof.by} is not known to keep examples apart.",
+                stacklevel=2,
+            )
+        elif not recorded:
+            parts = [self._part(element_spec)]
+        self._accept(parts[0])
+        self._circumstances = self._circumstances_now(element_spec)
+
+    def _one_at_a_time(self, element_spec: Nested) -> TracedPart:
+        """The step by a method that takes each example by itself: the faster one that can."""
+        self.units, self.method = self._asked[1], "vectorized"
+        try:
+            self._try(element_spec)
+            return self._part(element_spec)
+        except (UnsupportedModelError, ValueError, TypeError, tf.errors.OpError):
+            self.method = "loop"
+            return self._part(element_spec)
+
+    def _try(self, element_spec: Nested) -> None:
+        """Runs the method on a few random rows: not all that can be traced can be compiled."""
+        rows, source = 2 * self._asked[3], SecretStream()
+        batch = random_batch(
+            self._model, element_spec, np.random.default_rng(0), rows, (1, 4), RANGES[0]
+        )
+
+        @tf.function(autograph=False)
+        def gradients(batch: Nested) -> list[tf.Tensor]:
+            with random_numbers_from(source):
+                found = METHODS[self.method](self._model, self._forward, batch).gradients
+            return [gradient.materialize() for gradient in found]
+
+        gradients(batch)
+
+    def _part(self, element_spec: Nested) -> TracedPart:
+        try:
+            return self._traced(element_spec)[1]
+        except UnsupportedModelError:
+            raise
+        except (ValueError, TypeError, tf.errors.OpError) as error:
+            raise UnsupportedModelError(
+                "Expected a model whose per-example gradients can be taken with "
+                f"gradient_method='{self.method}'. Received: '{self._model.name}', which cannot "
+                f"be traced with it ({error}). Remove what it cannot take, such as assignments and "
+                "operations of your own, or use another gradient_method."
+            ) from error
+
+    def _traced(
+        self, element_spec: Nested
+    ) -> tuple[tf.Graph, TracedPart, list[tuple[tf.Tensor, Rows]]]:
+        """The graph of a step, what it computes on a batch, and what the examples are followed to.
+
+        Args:
+            element_spec: nested `tf.TensorSpec` of a batch of any size.
+        """
         masks = SecretStream()
+        kept: list = []
 
         def step(batch: Nested) -> None:
             with random_numbers_from(masks):
                 with _part_of_this_graph(batch) as parts:
-                    METHODS[self._method](self._model, self._forward, batch)
-            self._accept(parts[0])
+                    backward = METHODS[self.method](self._model, self._forward, batch)
+            kept[:] = parts[0], [(backward.losses, Rows(0)), *backward.followed]
 
-        rows = self.compiled_rows
-        traced = tf.function(step, autograph=False, jit_compile=rows is not None)
+        _, _, _, rows_per_unit, compiled = self._asked
+        rows = self.units * rows_per_unit
+        traced = tf.function(step, autograph=False, jit_compile=compiled)
         specs = tf.nest.map_structure(
-            lambda spec: tf.TensorSpec([spec.shape[0] or rows, *spec.shape[1:]], spec.dtype),
-            element_spec,
+            lambda spec: tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype), element_spec
         )
-        try:
-            traced.get_concrete_function(specs)
-        except UnsupportedModelError:
-            raise
-        except ValueError as error:
-            raise UnsupportedModelError(
-                "Expected a model whose per-example gradients can be taken with "
-                f"gradient_method='{self._method}'. Received: '{self._model.name}', which cannot "
-                f"be traced with it ({error}). Remove what it cannot take, such as assignments and "
-                "operations of your own, or use another gradient_method."
-            ) from error
-        self._circumstances = self._circumstances_now(element_spec)
+        graph = traced.get_concrete_function(specs).graph
+        return graph, *kept
 
-    def holds(
-        self,
-        element_spec: Nested,
-        gradient_method: str,
-        compiled_rows: int | None,
-        in_parts: bool = False,
-    ) -> bool:
+    def _not_proven(self, proof: RowProof) -> UnsupportedModelError:
+        return UnsupportedModelError(
+            "Expected operations that are known to treat each example by itself, where several are "
+            f"differentiated at once (gradient_method='{self._asked[0]}'). Received: "
+            f"'{self._model.name}', with {proof.by}. Use gradient_method='auto', which takes such "
+            "a model one example at a time."
+        )
+
+    def holds(self, element_spec: Nested, *asked: object) -> bool:
         """Whether `judge` would see what it saw, so that another `fit` need not look again.
 
         Python code may have changed: it makes another graph only when a step is traced again, and
@@ -130,12 +208,10 @@ class JudgedGraphs:
 
         Args:
             element_spec: nested `tf.TensorSpec` of a batch.
-            gradient_method, compiled_rows, in_parts: as when it was made.
+            *asked: gradient method, units, rows of each and compilation, as when it was made.
         """
-        now = gradient_method, compiled_rows, in_parts
-        return now == (self._method, self.compiled_rows, self._in_parts) and (
-            self._circumstances == self._circumstances_now(element_spec)
-        )
+        now = self._circumstances_now(element_spec)
+        return asked == self._asked and self._circumstances == now
 
     def _circumstances_now(self, element_spec: Nested) -> tuple:
         """All but Python code on which the result of a look depends."""
@@ -149,21 +225,29 @@ class JudgedGraphs:
             eager.submit(self.judge, element_spec).result()
 
     @contextlib.contextmanager
-    def watched(self, batch: Nested) -> Iterator[None]:
+    def watched(self, batch: Nested) -> Iterator[str]:
         """Context in which a step is traced that shall be trained: it is judged if it is new.
 
+        It gives the gradient method.
+
         Raises:
-            UnsupportedModelError: see `judge`.
+            UnsupportedModelError: see `judge`; or the code gives another graph each time.
         """
+        method, units = self.method, self.units
         with _part_of_this_graph(batch) as parts:
-            yield
-        if parts[0].digest in self._digests:
-            self._count(parts[0])  # other variables may be in the same places
-            return
-        self.judge_apart(
-            tf.nest.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), batch)
-        )
-        self._accept(parts[0])
+            yield method
+        if parts[0].digest not in self._digests:
+            self.judge_apart(
+                tf.nest.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), batch)
+            )
+        if parts[0].digest not in self._digests or (method, units) != (self.method, self.units):
+            raise UnsupportedModelError(
+                "Expected Python code that gives the same operations whenever it is traced. "
+                f"Received: '{self._model.name}', where they differ from those that were looked "
+                "at: it changed since, or draws random numbers in Python. Draw them with "
+                "keras.random, and call fit (or make the trainer) again after a change."
+            )
+        self._count(parts[0])  # other variables may be in the same places
 
     def _accept(self, part: TracedPart) -> None:
         if part.writes:

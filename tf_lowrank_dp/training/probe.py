@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -24,7 +24,7 @@ from tf_lowrank_dp.training.gradient_probe import check_gradients
 from tf_lowrank_dp.training.missing_values import with_missing
 from tf_lowrank_dp.training.raised_gates import with_raised_gates
 from tf_lowrank_dp.training.random_batch import RANGES, random_batch, random_weights
-from tf_lowrank_dp.training.row_proof import RowProof, check_rows
+from tf_lowrank_dp.training.row_proof import RowProof
 from tf_lowrank_dp.training.traced_losses import TracedLosses, creates
 
 _ROWS = 3
@@ -34,7 +34,11 @@ _LARGE = (1e3, 1e6)  # beside which a small share of other rows shows
 
 
 def probe(
-    model: keras.Model, forward: Forward, element_spec: dict, recorded: bool = True
+    model: keras.Model,
+    forward: Forward,
+    element_spec: dict,
+    recorded: bool = True,
+    prove: Callable[[tf.Graph], RowProof] | None = None,
 ) -> RowProof:
     """Checks that each example's loss depends on this example alone, and its gradient is right.
 
@@ -50,10 +54,12 @@ def probe(
         model: a built model.
         forward: takes `{"x", "y", "sample_weight"}` and returns losses `(b,)` and more.
         element_spec: nested `tf.TensorSpec` of such a batch.
-        recorded: whether layers will be recorded; then their outputs must have the example axis.
+        recorded: whether layers will be recorded; then their gradients are compared.
+        prove: tells from the traced losses what is proven of the pass that will be trained; None
+            where nothing is.
 
     Returns:
-        What is proven, and whether rows share random numbers.
+        What is proven.
 
     Raises:
         UnsupportedModelError: examples are coupled, joined with another axis or exchanged, the
@@ -92,7 +98,7 @@ def probe(
             if any(spec.dtype == tf.string for spec in tf.nest.flatten(element_spec)):
                 raise _reads_other_strings(model) from error
             raise _fails(model, error) from error
-    proof = check_rows(model, forward, element_spec, recorded)
+    proof = RowProof(False) if prove is None else prove(together.graph)
     proven = proof.proven
     sizes = is_used_as_number(together.graph)
     if sizes or not proven:
@@ -115,7 +121,7 @@ def probe(
                 _check_others(together, *usable[0], weights[-1])
                 _check_few(alike, usable[0][0], weights[-1])
                 _check_unproven(together, alike, usable[0], weights[-1], sizes, missing=not proven)
-    if recorded:
+    if recorded and (proven or prove is None):
         both = [tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), *pair) for pair in usable]
         check_gradients(model, forward, both, weights[::-1])
     if not (compared or proven):

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
-from tf_lowrank_dp.mechanism.engine import equal_parts
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
@@ -119,3 +118,19 @@ def _in_parts(
         return found
     rest = part(tf.nest.map_structure(lambda t: t[whole:], batch))
     return tf.nest.map_structure(lambda *pair: tf.concat(pair, axis=0), found, rest)
+
+
+def equal_parts(rows: int, most: int) -> tuple[int, int]:
+    """Number and size of the parts of a batch: as few as can be, and no larger than needed.
+
+    Args:
+        rows: number of rows of the batch, at least 1.
+        most: largest number of rows of a part.
+
+    Example:
+
+    >>> equal_parts(513, 500)
+    (2, 257)
+    """
+    count = -(-rows // most)
+    return count, -(-rows // count)

@@ -49,7 +49,7 @@ def start_run(
     loss: CompiledLoss | None = None,
     target_spec: Nested = None,
     rows_per_unit: int = 1,
-    whole: bool = False,
+    units: int | None = None,
     facts: Mapping[str, object] | None = None,
 ) -> Run:
     """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
@@ -66,7 +66,7 @@ def start_run(
         loss: the compiled loss (`fit`), or None where the caller has one (custom loops).
         target_spec: `tf.TensorSpec` of a batch of targets, the form of random public labels.
         rows_per_unit: number of rows of each unit of a batch.
-        whole: whether XLA compiles steps whole, one program for each size, and not in parts.
+        units: of each part of a batch, as they were judged; None where that comes later.
         facts: what else has to be the same on all workers, by name.
 
     Returns:
@@ -81,10 +81,8 @@ def start_run(
     state, optimizer = state_of(model), private_optimizer(model)
     run, workers = state.run, state.workers
     refuse_other_workers(workers)
-    microbatch_size = units_at_once(state.microbatch_size, rows_per_unit)
     if run is not None and not (
-        run.engine.microbatch_size == microbatch_size
-        and (run.engine.part_rows is None) == whole
+        units in (None, run.engine.part_rows)
         and _continues(run, optimizer, model, sampling, seeded, loss)
     ):
         run = None
@@ -138,8 +136,7 @@ def start_run(
         masks=SecretStream(optimizer.seed, f"masks {workers.index}" if workers.index else "masks"),
         expected_batch_size=float(sampling.batch_size),
         gradient_method=optimizer.gradient_method,
-        microbatch_size=microbatch_size,
-        part_rows=None if whole else part_rows(sampling, microbatch_size, workers.count),
+        part_rows=units,
         steps=counter,
         fill=functools.partial(with_known_words, model),
         workers=workers,
@@ -166,9 +163,19 @@ def start_run(
     return run
 
 
-def units_at_once(microbatch_size: int | None, rows_per_unit: int) -> int | None:
-    """The number of units of as many rows as a microbatch may have, at least one."""
-    return None if microbatch_size is None else max(1, microbatch_size // rows_per_unit)
+def units_of_parts(
+    sampling: Sampling, microbatch_size: int | None, rows_per_unit: int, workers: int
+) -> tuple[int, int | None]:
+    """The number of units that are best computed at once, and the largest number allowed.
+
+    Args:
+        sampling: how batches are drawn.
+        microbatch_size: largest number of rows of a part; a unit is never divided.  None for any.
+        rows_per_unit: number of rows of each unit.
+        workers: number of processes that share a draw evenly.
+    """
+    most = None if microbatch_size is None else max(1, microbatch_size // rows_per_unit)
+    return part_rows(sampling, most, workers), most
 
 
 def refuse_other_units(ledger: PrivacyLedger, sampling: Sampling) -> None:

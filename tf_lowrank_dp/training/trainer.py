@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
 import keras
@@ -19,7 +20,7 @@ from tf_lowrank_dp.training.draws import Check, Draws, refuse_at_once, refuse_in
 from tf_lowrank_dp.training.given_forward import check_batch, is_same_code, spec_of, with_outputs
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
-from tf_lowrank_dp.training.start_run import start_run
+from tf_lowrank_dp.training.start_run import start_run, units_of_parts
 from tf_lowrank_dp.training.state import look, refuse_other_variables, state_of
 from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model
@@ -255,13 +256,10 @@ class PrivateTrainer:
     def _judged(self, forward: Callable, batch: Nested) -> JudgedGraphs:
         """Tries each `forward` on random data before its first release, as `fit` does."""
         if self._judge is None or not is_same_code(self._judge[0], forward):
-            engine = self._run.engine
-            judge = JudgedGraphs(
-                self._model,
-                with_outputs(forward),
-                engine.gradient_method,
-                in_parts=engine.microbatch_size is not None,
-            )
+            run, state = self._run, state_of(self._model)
+            sizes = units_of_parts(run.sampling, state.microbatch_size, 1, state.workers.count)
+            method = run.engine.gradient_method
+            judge = JudgedGraphs(self._model, with_outputs(forward), method, *sizes)
             before = whole_layers(self._model)
             judge.judge_apart(tf.nest.map_structure(spec_of, batch))
             if whole_layers(self._model) != before:
@@ -273,7 +271,8 @@ class PrivateTrainer:
                     "PrivateTrainer again; it knows that then."
                 )
             judge.add_reads(self._reads)
-            self._judge, self._run.judged = (forward, judge), judge
+            run.engine = dataclasses.replace(run.engine, part_rows=judge.units)
+            self._judge, run.judged = (forward, judge), judge
         return self._judge[1]
 
     def _check_present(self) -> None:
