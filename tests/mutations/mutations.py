@@ -475,12 +475,11 @@ MUTATIONS = [
         16, "parts of a step have shared random numbers of their own", "tracing/axis_walk.py",
         "        if op.type in DRAWS:\n", "        if False:\n",
         "training/test_shared_draws.py::"
-        "test_each_example_has_numbers_of_its_own_where_rows_would_share_them[coin-{}]",
+        "test_each_example_has_numbers_of_its_own_where_rows_would_share_them[{}-coin]",
     ),
     mutation(
         8, "what is not proven is differentiated with all examples at once",
-        "training/judged_graphs.py",
-        "        if recorded and not proof.proven:\n", "        if False:\n",
+        "training/chosen_method.py", "    if proof.proven:\n", "    if tried:\n",
         "training/test_one_at_a_time.py::"
         "test_one_record_replaced_moves_two_clips_at_most[running_mean]",
     ),

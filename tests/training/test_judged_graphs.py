@@ -8,7 +8,7 @@ import tensorflow as tf
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
-from tf_lowrank_dp.training import judged_graphs
+from tf_lowrank_dp.training import chosen_method
 from tf_lowrank_dp.training.state import ledger_of
 
 N = 256
@@ -58,13 +58,13 @@ def test_a_term_over_the_batch_that_a_callback_switches_on_is_refused(private, r
 @pytest.fixture
 def probed(monkeypatch):
     """The arguments of each call of the probe."""
-    probe, calls = judged_graphs.probe, []
+    probe, calls = chosen_method.probe, []
 
     def counted(*args, **kwargs):
         calls.append(args)
         return probe(*args, **kwargs)
 
-    monkeypatch.setattr(judged_graphs, "probe", counted)
+    monkeypatch.setattr(chosen_method, "probe", counted)
     return calls
 
 

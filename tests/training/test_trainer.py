@@ -8,7 +8,7 @@ import tensorflow as tf
 import tf_lowrank_dp as tfdp
 from tests import oracle
 from tf_lowrank_dp.accounting import Sampling
-from tf_lowrank_dp.training import judged_graphs
+from tf_lowrank_dp.training import chosen_method
 from tf_lowrank_dp.training.state import ledger_of
 
 DELTA = 1e-3
@@ -157,13 +157,13 @@ def test_another_forward_is_probed_before_its_first_release(private, small_model
 def test_a_forward_that_is_made_again_at_each_step_is_probed_and_traced_once(
     private, small_model, data, monkeypatch
 ):
-    probed, probe = [], judged_graphs.probe
+    probed, probe = [], chosen_method.probe
 
     def counted(*args, **kwargs):
         probed.append(args)
         return probe(*args, **kwargs)
 
-    monkeypatch.setattr(judged_graphs, "probe", counted)
+    monkeypatch.setattr(chosen_method, "probe", counted)
     model = private(small_model(), noise_multiplier=1.0)
     sampler = sampler_of(data)
     trainer = tfdp.PrivateTrainer(model, sampler)

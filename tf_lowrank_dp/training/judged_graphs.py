@@ -8,30 +8,20 @@ probe make another graph.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
-from tf_lowrank_dp.gradient_methods.methods import METHODS, RECORDED
-from tf_lowrank_dp.gradient_methods.trial import forget_plan
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.tracing.example_axis import UNROLLED, Rows, unmistakable_size
-from tf_lowrank_dp.tracing.random_ops import random_numbers_from
-from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
 from tf_lowrank_dp.tracing.written import written_variables
-from tf_lowrank_dp.training.probe import probe
-from tf_lowrank_dp.training.random_batch import RANGES, random_batch
-from tf_lowrank_dp.training.row_proof import RowProof, prove_rows
+from tf_lowrank_dp.training.chosen_method import choose, part_of_this_graph
 
 
 class JudgedGraphs:
@@ -84,121 +74,13 @@ class JudgedGraphs:
             element_spec: nested `tf.TensorSpec` of a batch.
 
         Raises:
-            UnsupportedModelError: see `probe`; or the graph writes, or joins examples, or is not
-                proven with a gradient method that needs it.
+            UnsupportedModelError: see `choose`; or the graph writes.
         """
         refuse_composites(element_spec)
-        forget_plan(self._model)
-        asked, least, most, rows_per_unit, _ = self._asked
-        self.method, self.units = asked, least
-        parts: list[TracedPart] = []
-
-        def prove(graph: tf.Graph) -> RowProof:
-            self.units = unmistakable_size(least, graph, most)
-            if any(isinstance(layer, UNROLLED) for layer in layers_of(self._model)):
-                # Keras would trace them once for each example.
-                return RowProof(False, "a layer that is traced once for each example")
-            try:
-                traced, part, results = self._traced(element_spec)
-            except UnsupportedModelError:
-                raise
-            except (ValueError, TypeError, tf.errors.OpError) as error:
-                return RowProof(False, f"what cannot be traced with layers recorded ({error})")
-            parts[:] = [part]
-            if self.units == 1:
-                return RowProof(True)  # There is nobody to be joined with.
-            leaves = len(tf.nest.flatten(element_spec))
-            return prove_rows(self._model, traced, leaves, results, self.units * rows_per_unit)
-
-        recorded = asked in RECORDED
-        proof = probe(
-            self._model, self._forward, element_spec, recorded, prove if recorded else None
-        )
-        if recorded and not proof.proven:
-            if asked != "auto":
-                raise self._not_proven(proof)
-            parts = [self._one_at_a_time(element_spec)]
-            warnings.warn(
-                f"'{self._model.name}' is differentiated one example at a time, which is slower, "
-                f"as {proof.by} is not known to keep examples apart.",
-                stacklevel=2,
-            )
-        elif not recorded:
-            parts = [self._part(element_spec)]
-        self._accept(parts[0])
+        chosen = choose(self._model, self._forward, element_spec, *self._asked)
+        self.method, self.units = chosen.method, chosen.units
+        self._accept(chosen.part)
         self._circumstances = self._circumstances_now(element_spec)
-
-    def _one_at_a_time(self, element_spec: Nested) -> TracedPart:
-        """The step by a method that takes each example by itself: the faster one that can."""
-        self.units, self.method = self._asked[1], "vectorized"
-        try:
-            self._try(element_spec)
-            return self._part(element_spec)
-        except (UnsupportedModelError, ValueError, TypeError, tf.errors.OpError):
-            self.method = "loop"
-            return self._part(element_spec)
-
-    def _try(self, element_spec: Nested) -> None:
-        """Runs the method on a few random rows: not all that can be traced can be compiled."""
-        rows, source = 2 * self._asked[3], SecretStream()
-        batch = random_batch(
-            self._model, element_spec, np.random.default_rng(0), rows, (1, 4), RANGES[0]
-        )
-
-        @tf.function(autograph=False)
-        def gradients(batch: Nested) -> list[tf.Tensor]:
-            with random_numbers_from(source):
-                found = METHODS[self.method](self._model, self._forward, batch).gradients
-            return [gradient.materialize() for gradient in found]
-
-        gradients(batch)
-
-    def _part(self, element_spec: Nested) -> TracedPart:
-        try:
-            return self._traced(element_spec)[1]
-        except UnsupportedModelError:
-            raise
-        except (ValueError, TypeError, tf.errors.OpError) as error:
-            raise UnsupportedModelError(
-                "Expected a model whose per-example gradients can be taken with "
-                f"gradient_method='{self.method}'. Received: '{self._model.name}', which cannot "
-                f"be traced with it ({error}). Remove what it cannot take, such as assignments and "
-                "operations of your own, or use another gradient_method."
-            ) from error
-
-    def _traced(
-        self, element_spec: Nested
-    ) -> tuple[tf.Graph, TracedPart, list[tuple[tf.Tensor, Rows]]]:
-        """The graph of a step, what it computes on a batch, and what the examples are followed to.
-
-        Args:
-            element_spec: nested `tf.TensorSpec` of a batch of any size.
-        """
-        masks = SecretStream()
-        kept: list = []
-
-        def step(batch: Nested) -> None:
-            with random_numbers_from(masks):
-                with _part_of_this_graph(batch) as parts:
-                    backward = METHODS[self.method](self._model, self._forward, batch)
-            kept[:] = parts[0], [(backward.losses, Rows(0)), *backward.followed]
-
-        _, _, _, rows_per_unit, compiled = self._asked
-        rows = self.units * rows_per_unit
-        traced = tf.function(step, autograph=False, jit_compile=compiled)
-        specs = tf.nest.map_structure(
-            lambda spec: tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype), element_spec
-        )
-        graph = traced.get_concrete_function(specs).graph
-        return graph, *kept
-
-    def _not_proven(self, proof: RowProof) -> UnsupportedModelError:
-        return UnsupportedModelError(
-            "Expected operations that are known to treat each example by itself, where several are "
-            f"differentiated at once (gradient_method='{self._asked[0]}'). Received: "
-            f"'{self._model.name}', with {proof.by}. Use gradient_method='auto', which takes such "
-            "a model one example at a time."
-        )
 
     def holds(self, element_spec: Nested, *asked: object) -> bool:
         """Whether `judge` would see what it saw, so that another `fit` need not look again.
@@ -234,7 +116,7 @@ class JudgedGraphs:
             UnsupportedModelError: see `judge`; or the code gives another graph each time.
         """
         method, units = self.method, self.units
-        with _part_of_this_graph(batch) as parts:
+        with part_of_this_graph(batch) as parts:
             yield method
         if parts[0].digest not in self._digests:
             self.judge_apart(
@@ -343,13 +225,3 @@ def refuse_composites(batch: Nested) -> None:
             f"{sorted(received)} in a batch. Pad them to one length before they are batched "
             "(tensor.to_tensor(shape=[None, length]), tf.sparse.to_dense)."
         )
-
-
-@contextlib.contextmanager
-def _part_of_this_graph(batch: Nested) -> Iterator[list[TracedPart]]:
-    """Gives a list that holds, after the context, what was traced in it on a batch."""
-    graph = tf.compat.v1.get_default_graph()
-    before = len(graph.get_operations())
-    parts: list[TracedPart] = []
-    yield parts
-    parts.append(traced_part(graph, before, tf.nest.flatten(batch)))

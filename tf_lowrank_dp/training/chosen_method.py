@@ -1,0 +1,189 @@
+"""By which gradient method a model is differentiated: all at once where that is proven."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_lowrank_dp._keras.layers import layers_of
+from tf_lowrank_dp._types import Nested
+from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.gradient_methods.backward import Forward
+from tf_lowrank_dp.gradient_methods.methods import METHODS, RECORDED
+from tf_lowrank_dp.gradient_methods.trial import forget_plan
+from tf_lowrank_dp.tracing.example_axis import UNROLLED, Rows, unmistakable_size
+from tf_lowrank_dp.tracing.random_ops import random_numbers_from
+from tf_lowrank_dp.tracing.secret_stream import SecretStream
+from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
+from tf_lowrank_dp.training.probe import probe
+from tf_lowrank_dp.training.random_batch import RANGES, random_batch
+from tf_lowrank_dp.training.row_proof import RowProof, prove_rows
+
+
+class Chosen(NamedTuple):
+    """How a model is differentiated.
+
+    Attributes:
+        method: a key of `METHODS`.
+        units: number of units in each part of a batch.
+        part: what was traced.
+    """
+
+    method: str
+    units: int
+    part: TracedPart
+
+
+def choose(
+    model: keras.Model,
+    forward: Forward,
+    element_spec: Nested,
+    method: str,
+    least: int,
+    most: int | None = None,
+    rows_per_unit: int = 1,
+    compiled: bool = False,
+) -> Chosen:
+    """Looks at a model, and decides whether several examples are differentiated at once.
+
+    Args:
+        model: a built model.
+        forward: takes a batch and returns losses `(b,)` and more.
+        element_spec: nested `tf.TensorSpec` of a batch of any size.
+        method, least, most, rows_per_unit, compiled: as of `JudgedGraphs`.
+
+    Raises:
+        UnsupportedModelError: see `probe`; or the graph joins examples, or is not proven with a
+            gradient method that needs it.
+    """
+    forget_plan(model)
+    tried: list[Chosen] = []
+
+    def step(method: str, units: int) -> _Step:
+        return _Step(model, forward, element_spec, method, units * rows_per_unit, compiled)
+
+    def prove(graph: tf.Graph) -> RowProof:
+        if any(isinstance(layer, UNROLLED) for layer in layers_of(model)):
+            # Keras would trace them once for each example.
+            return RowProof(False, "a layer that is traced once for each example")
+        units = unmistakable_size(least, graph, most)
+        recorded = step(method, units)
+        try:
+            traced, part, results = recorded.traced()
+        except UnsupportedModelError:
+            raise
+        except (ValueError, TypeError, tf.errors.OpError) as error:
+            return RowProof(False, f"what cannot be traced with layers recorded ({error})")
+        tried.append(Chosen(method, units, part))
+        if units == 1:
+            return RowProof(True)  # There is nobody to be joined with.
+        leaves = len(tf.nest.flatten(element_spec))
+        return prove_rows(model, traced, leaves, results, recorded.rows)
+
+    if method not in RECORDED:
+        probe(model, forward, element_spec, recorded=False)
+        return Chosen(method, least, step(method, least).part())
+    proof = probe(model, forward, element_spec, prove=prove)
+    if proof.proven:
+        return tried[-1]
+    if method != "auto":
+        raise UnsupportedModelError(
+            "Expected operations that are known to treat each example by itself, where several "
+            f"are differentiated at once (gradient_method='{method}'). Received: '{model.name}', "
+            f"with {proof.by}. Use gradient_method='auto', which takes such a model one example "
+            "at a time."
+        )
+    warnings.warn(
+        f"'{model.name}' is differentiated one example at a time, which is slower, as {proof.by} "
+        "is not known to keep examples apart.",
+        stacklevel=2,
+    )
+    vectorized = step("vectorized", least)
+    try:
+        step("vectorized", 2).run()  # not all that can be traced can be compiled
+        return Chosen("vectorized", least, vectorized.part())
+    except (UnsupportedModelError, ValueError, TypeError, tf.errors.OpError):
+        return Chosen("loop", least, step("loop", least).part())
+
+
+class _Step(NamedTuple):
+    """The forward and backward pass of a batch by one method."""
+
+    model: keras.Model
+    forward: Forward
+    element_spec: Nested
+    method: str
+    rows: int
+    compiled: bool
+
+    def traced(self) -> tuple[tf.Graph, TracedPart, list[tuple[tf.Tensor, Rows]]]:
+        """The graph, what it computes on a batch, and what the examples are followed to."""
+        masks = SecretStream()
+        kept: list = []
+
+        def step(batch: Nested) -> None:
+            with random_numbers_from(masks):
+                with part_of_this_graph(batch) as parts:
+                    backward = METHODS[self.method](self.model, self.forward, batch)
+            kept[:] = parts[0], [(backward.losses, Rows(0)), *backward.followed]
+
+        traced = tf.function(step, autograph=False, jit_compile=self.compiled)
+        specs = tf.nest.map_structure(
+            lambda spec: tf.TensorSpec([self.rows, *spec.shape[1:]], spec.dtype), self.element_spec
+        )
+        graph = traced.get_concrete_function(specs).graph
+        return graph, *kept
+
+    def part(self) -> TracedPart:
+        """What the graph computes.
+
+        Raises:
+            UnsupportedModelError: it cannot be traced.
+        """
+        try:
+            return self.traced()[1]
+        except UnsupportedModelError:
+            raise
+        except (ValueError, TypeError, tf.errors.OpError) as error:
+            raise UnsupportedModelError(
+                "Expected a model whose per-example gradients can be taken with "
+                f"gradient_method='{self.method}'. Received: '{self.model.name}', which cannot "
+                f"be traced with it ({error}). Remove what it cannot take, such as assignments and "
+                "operations of your own, or use another gradient_method."
+            ) from error
+
+    def run(self) -> None:
+        """Takes the gradients of random rows."""
+        masks = SecretStream()
+        batch = random_batch(
+            self.model,
+            self.element_spec,
+            np.random.default_rng(0),
+            self.rows,
+            (1, 4),
+            RANGES[0],
+        )
+
+        @tf.function(autograph=False)
+        def gradients(batch: Nested) -> list[tf.Tensor]:
+            with random_numbers_from(masks):
+                found = METHODS[self.method](self.model, self.forward, batch).gradients
+            return [gradient.materialize() for gradient in found]
+
+        gradients(batch)
+
+
+@contextlib.contextmanager
+def part_of_this_graph(batch: Nested) -> Iterator[list[TracedPart]]:
+    """Gives a list that holds, after the context, what was traced in it on a batch."""
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
+    parts: list[TracedPart] = []
+    yield parts
+    parts.append(traced_part(graph, before, tf.nest.flatten(batch)))
