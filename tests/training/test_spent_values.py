@@ -1,5 +1,7 @@
 """Values that change outside of private steps leave the spend unknown; Keras' callbacks do not."""
 
+import pickle
+
 import keras
 import numpy as np
 import pytest
@@ -223,6 +225,22 @@ def test_checkpoints_that_come_with_their_ledger_are_known(fitted, fit, tmp_path
     assert not is_unknown(fitted)
     fit(fitted, epochs=3, callbacks=[backup])
     assert not is_unknown(fitted)
+
+
+def by_pickle(model, path):
+    return pickle.loads(pickle.dumps(model))
+
+
+def by_keras(model, path):
+    keras.saving.save_model(model, path)
+    return keras.saving.load_model(path)
+
+
+@pytest.mark.parametrize("written", [by_keras, by_pickle])
+def test_a_file_that_keras_writes_by_itself_knows_of_changed_values(fitted, tmp_path, written):
+    """Once the file said a clean epsilon, and the model in this process did not."""
+    fitted.set_weights([value + 1.0 for value in fitted.get_weights()])
+    assert is_unknown(written(fitted, tmp_path / "model.keras"))
 
 
 def test_an_interrupted_fit_leaves_known_values(build, fit):

@@ -23,7 +23,8 @@ def save_ledger(
     """Stores what was spent on all that the optimizer belongs to.
 
     Guarantee: that are all models which are compiled with it, trained or not, private or not yet: a
-    model that is loaded and compiled anew keeps its ledger in the next file.
+    model that is loaded and compiled anew keeps its ledger in the next file.  Values that other
+    code has changed are noticed, whoever writes it: `keras.saving.save_model` and `pickle` as well.
 
     Args:
         optimizer: a private one.
@@ -31,6 +32,9 @@ def save_ledger(
         store: of its file.
     """
     _link(optimizer)
+    for model in models_compiled_with(optimizer):
+        SPENDING.recognise(model.weights)
+        SPENDING.check(model.weights)
     values = SPENDING.values_to_save(optimizer, without=own)
     if values.size:
         store[_VALUES] = values
