@@ -90,7 +90,7 @@ def test_a_logical_batch_takes_one_noise_draw_and_one_step_whatever_the_microbat
 @pytest.mark.parametrize("static", [True, False])
 @given(rows=st.integers(1, 40), limit=st.integers(1, 12))
 @settings(max_examples=6, deadline=None)
-def test_microbatches_are_as_few_and_as_equal_as_can_be(model, static, rows, limit):
+def test_parts_have_one_size_whatever_is_drawn(model, static, rows, limit):
     presences = []
 
     def record(batch, presence, *_):
@@ -109,7 +109,7 @@ def test_microbatches_are_as_few_and_as_equal_as_can_be(model, static, rows, lim
     )
     step(batch_of(rows), tf.ones([rows]))
     count = -(-rows // limit)
-    assert [len(p) for p in presences] == [-(-rows // count)] * count
+    assert [len(p) for p in presences] == [limit] * count
     assert sum(p.sum() for p in presences) == rows
 
 

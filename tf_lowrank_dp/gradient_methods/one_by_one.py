@@ -56,7 +56,9 @@ def _one_by_one(
         return loss, outputs, gradients
 
     losses, outputs, gradients = mapper(one_example, batch)
-    return Backward(losses, outputs, [Materialized(gradient) for gradient in gradients])
+    pairs = zip(gradients, variables, strict=True)
+    known = [tf.ensure_shape(gradient, [None, *v.shape]) for gradient, v in pairs]
+    return Backward(losses, outputs, [Materialized(gradient) for gradient in known])
 
 
 def _first(leaf: tf.Tensor) -> tf.Tensor:
