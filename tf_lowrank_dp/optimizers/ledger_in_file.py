@@ -31,8 +31,7 @@ def save_ledger(
         own: variables that no other model will hold.
         store: of its file.
     """
-    _link(optimizer)
-    for model in models_compiled_with(optimizer):
+    for model in _link(optimizer):
         SPENDING.recognise(model.weights)
         SPENDING.check(model.weights)
     values = SPENDING.values_to_save(optimizer, without=own)
@@ -64,6 +63,10 @@ def load_ledger(optimizer: keras.optimizers.Optimizer, store: Mapping[str, np.nd
         SPENDING.adopt([optimizer], ledger, values)
 
 
-def _link(optimizer: keras.optimizers.Optimizer) -> None:
+def _link(optimizer: keras.optimizers.Optimizer) -> list[keras.Model]:
+    """Notes that the optimizer belongs to all models that are compiled with it, and gives them."""
+    found = []
     for model in models_compiled_with(optimizer):
         SPENDING.link(optimizer, [*layers_of(model), *model.weights])
+        found.append(model)
+    return found
