@@ -132,6 +132,16 @@ def strategies_of(part: object) -> list[tf.distribute.Strategy]:
     return [strategy for strategy in found if strategy is not None]
 
 
+def data_sets_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """A data set and all those that it is made of."""
+    return [dataset, *(each for source in dataset._inputs() for each in data_sets_of(source))]
+
+
+def captured_by(dataset: tf.data.Dataset) -> list[tf.Tensor]:
+    """What the functions of a data set alone capture, such as the handles of variables."""
+    return [each for own in dataset._functions() for each in own.function.captured_inputs]
+
+
 def abort_collectives(message: str) -> None:
     """Ends all collective operations of this process, and those of others that wait for it."""
     from tensorflow.python.eager import context

@@ -376,7 +376,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what a step reads of other models does not count", "training/judged_graphs.py",
-        "            SPENDING.read(self._read_of_others.values(), updated)", "            pass",
+        "            SPENDING.read(self._run, others.values())", "            pass",
         "training/test_spent_follows_variables.py::"
         "test_a_custom_loop_that_asks_a_private_teacher_has_spent_what_that_has",
     ),

@@ -24,6 +24,7 @@ from tf_lowrank_dp._keras.compiled import (
     same_ranks,
     takes_training,
     with_losses,
+    writes_hdf5,
 )
 
 
@@ -228,3 +229,21 @@ def test_a_missing_name_is_an_error_that_names_the_function_and_the_version(func
         function(object())
     assert f"_keras.compiled.{function.__name__}" in str(error.value)
     assert f"Received: Keras {keras.__version__}" in str(error.value)
+
+
+class Asked(keras.optimizers.SGD):
+    """Keeps whether its config was asked for a file of HDF5."""
+
+    def get_config(self):
+        self.asked_for_hdf5 = writes_hdf5()
+        return super().get_config()
+
+
+def test_writes_hdf5_tells_what_file_a_config_is_for(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(Asked(0.1), loss="mse")
+    model.save(tmp_path / "model.keras")
+    assert model.optimizer.asked_for_hdf5 is False
+    model.save(tmp_path / "model.h5")
+    assert model.optimizer.asked_for_hdf5 is True
+    assert not writes_hdf5()

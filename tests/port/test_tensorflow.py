@@ -8,6 +8,8 @@ from tensorflow.python.framework import config
 
 from benchmarks.gpu.export import as_with_a_gpu
 from tf_lowrank_dp._tensorflow import (
+    captured_by,
+    data_sets_of,
     functions_of,
     graph_of_function,
     is_stateful,
@@ -72,9 +74,9 @@ def test_the_graph_of_a_function_in_a_library_has_its_operations_and_shapes():
     functions = functions_of(outer)
     assert functions == functions_of(outer.as_graph_def())
     assert all(name == definition.signature.name for name, definition in functions.items())
-    [definition] = [
-        f for f in functions.values() if any(node.op == "Sum" for node in f.node_def)
-    ][:1]
+    [definition] = [f for f in functions.values() if any(node.op == "Sum" for node in f.node_def)][
+        :1
+    ]
     with outer.as_default():
         graph = graph_of_function(definition, [tf.TensorShape([3, 2])])
     assert [len(graph.inputs), graph.inputs[0].shape, graph.outputs[0].shape] == [1, [3, 2], [3]]
@@ -127,3 +129,13 @@ def test_kernels_of_a_gpu_repeat_under_op_determinism_only():
             assert kernels_repeat()
         finally:
             config.disable_op_determinism()
+
+
+def test_a_data_set_knows_what_it_is_made_of_and_what_its_functions_capture():
+    source, variable = tf.data.Dataset.range(3), tf.Variable(1, dtype=tf.int64)
+    mapped = source.map(lambda n: n + variable)
+    joined = tf.data.Dataset.zip((source, mapped)).batch(2)
+    assert {id(source), id(mapped), id(joined)} <= {id(each) for each in data_sets_of(joined)}
+    assert [tensor.dtype for tensor in captured_by(mapped)] == [tf.resource]
+    assert captured_by(mapped)[0] is variable.handle
+    assert captured_by(source) == []

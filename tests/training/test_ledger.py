@@ -106,6 +106,20 @@ def test_a_format_without_a_place_for_the_ledger_is_refused(fitted, tmp_path, na
     assert spent(keras.models.load_model(tmp_path / "model.keras")) == epsilon_after(4)
 
 
+def test_such_a_format_is_refused_by_keras_own_function_and_the_next_file_holds_the_ledger(
+    fitted, tmp_path
+):
+    model, _ = fitted
+    with pytest.raises(ValueError, match="does not keep what was spent"):
+        keras.models.save_model(model, tmp_path / "model.h5")
+    keras.models.save_model(model, tmp_path / "model.keras")
+    assert spent(keras.models.load_model(tmp_path / "model.keras")) == epsilon_after(4)
+    tfdp.make_standard(model).compile("sgd")
+    keras.models.save_model(model, tmp_path / "model.h5")
+    loaded = keras.models.load_model(tmp_path / "model.h5")
+    assert (loaded.get_weights()[0] == model.get_weights()[0]).all()
+
+
 def test_saving_without_the_private_optimizer_warns_that_the_ledger_stays_behind(fitted, tmp_path):
     model, _ = fitted
     model.compile("sgd")

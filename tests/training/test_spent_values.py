@@ -243,6 +243,34 @@ def test_a_file_that_keras_writes_by_itself_knows_of_changed_values(fitted, tmp_
     assert is_unknown(written(fitted, tmp_path / "model.keras"))
 
 
+def whole_model(fitted, path):
+    fitted.save(path / "model.keras")
+    return keras.models.load_model(path / "model.keras")
+
+
+def weights_after_compile(fitted, path):
+    fitted.save_weights(path / "model.weights.h5")
+    model = keras.models.clone_model(fitted)
+    model.compile(fitted.optimizer.from_config(fitted.optimizer.get_config()), fitted.loss)
+    model.load_weights(path / "model.weights.h5")
+    return model
+
+
+@pytest.mark.parametrize("load", [whole_model, weights_after_compile])
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_loaded_model_that_ordinary_training_changes_is_marked_whether_one_has_asked_or_not(
+    fitted, data, tmp_path, load, asked
+):
+    model = load(fitted, tmp_path)
+    if asked:
+        assert not is_unknown(model)
+    tfdp.make_standard(model)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(*data(), verbose=0)
+    assert is_unknown(model)
+    assert is_unknown(tfdp.make_private(model))
+
+
 def test_an_interrupted_fit_leaves_known_values(build, fit):
     model = build()
 

@@ -151,6 +151,14 @@ def record_optimizer(model: keras.Model, optimizer: keras.optimizers.Optimizer) 
 
 
 @uses_private_names
+def writes_hdf5() -> bool:
+    """Whether Keras asks for a config in order to write it to an HDF5 file, or reads one there."""
+    from keras.src.backend.common import global_state
+
+    return bool(global_state.get_global_attribute("use_legacy_config", False))
+
+
+@uses_private_names
 def epoch_files(callback: keras.callbacks.BackupAndRestore) -> tuple[str, str]:
     """The paths at which a backup keeps its number of epochs, and the number before that."""
     return callback._training_metadata_path, callback._prev_training_metadata_path

@@ -18,6 +18,7 @@ from tf_lowrank_dp.algorithms.context import PublicGradients, ReleaseContext
 from tf_lowrank_dp.algorithms.state import AlgorithmState
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.gradient_methods.methods import METHODS
+from tf_lowrank_dp.optimizers import ledger_in_file
 from tf_lowrank_dp.optimizers.checks import (
     ALREADY_PRIVATE,
     NOT_PRIVATE,
@@ -26,7 +27,6 @@ from tf_lowrank_dp.optimizers.checks import (
     refuse_foreign_arguments,
 )
 from tf_lowrank_dp.optimizers.clips import ClipNorm, checked_clip_norm
-from tf_lowrank_dp.optimizers.ledger_in_file import LEDGER_KEYS, load_ledger, save_ledger
 from tf_lowrank_dp.optimizers.releases import ReleaseBlocks, composed_space, mechanism_name
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.public_data import PublicData
@@ -267,7 +267,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
     def save_own_variables(self, store: MutableMapping[str, np.ndarray]) -> None:
         """Stores ledger and algorithm's state; Keras stores the inner optimizer beside them."""
         self.algorithm_state.save(store)
-        save_ledger(self, self.state_variables, store)
+        ledger_in_file.save_ledger(self, self.state_variables, store)
 
     def load_own_variables(self, store: Mapping[str, np.ndarray]) -> None:
         """Adds the stored ledger to the variables, and takes the stored state of the algorithm.
@@ -277,9 +277,9 @@ class DPOptimizer(keras.optimizers.Optimizer):
         Raises:
             ValueError: the stored ledger is damaged.
         """
-        load_ledger(self, store)
-        if any(key in store.keys() for key in LEDGER_KEYS):
-            self.algorithm_state.load({k: store[k] for k in store.keys() if k not in LEDGER_KEYS})
+        others = ledger_in_file.load_ledger(self, store)
+        if len(others) < len(store.keys()):
+            self.algorithm_state.load(others)
 
     @property
     def privacy_settings(self) -> dict:
@@ -288,6 +288,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         return {**settings, **settings_of(self.algorithm)}
 
     def get_config(self) -> dict:
+        ledger_in_file.refuse_hdf5(self)
         inner = keras.optimizers.serialize(self.inner_optimizer)
         clip = keras.saving.serialize_keras_object(self.l2_norm_clip)
         return {"optimizer": inner, **self.privacy_settings, "l2_norm_clip": clip}

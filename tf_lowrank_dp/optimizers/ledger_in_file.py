@@ -7,12 +7,12 @@ from collections.abc import Mapping, MutableMapping, Sequence
 import keras
 import numpy as np
 
-from tf_lowrank_dp._keras.compiled import models_compiled_with
+from tf_lowrank_dp._keras.compiled import models_compiled_with, record_optimizer, writes_hdf5
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending import SPENDING
 
-_LEDGER, _VALUES = LEDGER_KEYS = "privacy_ledger", "private_values"
+_LEDGER, _VALUES = "privacy_ledger", "private_values"
 
 
 def save_ledger(
@@ -41,8 +41,10 @@ def save_ledger(
     store[_LEDGER] = np.frombuffer(ledger.to_json().encode(), np.uint8)
 
 
-def load_ledger(optimizer: keras.optimizers.Optimizer, store: Mapping[str, np.ndarray]) -> None:
-    """Adds the stored ledger to all that the optimizer belongs to.
+def load_ledger(
+    optimizer: keras.optimizers.Optimizer, store: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Adds the stored ledger to all that the optimizer belongs to, and gives the rest of the store.
 
     Guarantee: that is all of the model that is loaded with it, frozen layers that are cut out of it
     before anything else happens included.
@@ -61,6 +63,29 @@ def load_ledger(optimizer: keras.optimizers.Optimizer, store: Mapping[str, np.nd
             ledger = PrivacyLedger.from_json(stored)
     finally:
         SPENDING.adopt([optimizer], ledger, values)
+    return {key: store[key] for key in store.keys() if key not in (_LEDGER, _VALUES)}
+
+
+def refuse_hdf5(optimizer: keras.optimizers.Optimizer) -> None:
+    """Refuses a whole model in HDF5, whoever writes it: `keras.saving.save_model` as well.
+
+    Keras forgets what a model is compiled with as it begins to write such a file.  It is told
+    again, so that the next file of Keras' own format holds the ledger.
+
+    Raises:
+        ValueError: the file would hold the weights and not what was spent on them.
+    """
+    if not writes_hdf5():
+        return
+    for model in models_compiled_with(optimizer):
+        if model.optimizer is optimizer:
+            record_optimizer(model, optimizer)
+    raise ValueError(
+        "Expected a file of Keras' own format for a model with a private optimizer. Received: "
+        "one of HDF5, which does not keep what was spent. Save as '.keras', or the weights alone "
+        "with save_weights, or call tfdp.make_standard(model) and compile it with an ordinary "
+        "optimizer first."
+    )
 
 
 def _link(optimizer: keras.optimizers.Optimizer) -> list[keras.Model]:

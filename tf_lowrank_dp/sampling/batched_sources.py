@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 import inspect
 import itertools
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -15,11 +13,10 @@ import tensorflow as tf
 
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import rows
+from tf_lowrank_dp.sampling.iterators import position_of
+from tf_lowrank_dp.sampling.upstream import refuse_sampled
 
 _READ_AHEAD = 2  # batches that show which axes vary, as many as Keras looks at
-# What was read of an iterator and not used: a call that fails must not shift its passes.
-_UNUSED: weakref.WeakKeyDictionary[Iterator, collections.deque] = weakref.WeakKeyDictionary()
-
 _NOTHING = tf.type_spec_from_value(None)  # TensorFlow 2.18 has no name for it
 
 
@@ -46,12 +43,14 @@ def to_dataset(source: Any) -> tf.data.Dataset:
     [None, 3]
     """
     if isinstance(source, tf.data.Dataset):
+        refuse_sampled(source)
         dataset = source
     elif isinstance(source, keras.utils.PyDataset):
         dataset = _from_py_dataset(source)
     elif isinstance(source, Iterator):
-        unused = _read_ahead(source)
-        dataset = _from_function(lambda: itertools.chain(_drained(unused), source), list(unused))
+        position = position_of(source)
+        ahead = position.read_ahead(source, _READ_AHEAD)
+        dataset = _from_function(lambda: position.batches(source), ahead)
     elif inspect.isroutine(source):
         dataset = _from_function(source, list(itertools.islice(source(), _READ_AHEAD)))
     else:
@@ -147,21 +146,6 @@ def _from_py_dataset(source: keras.utils.PyDataset) -> tf.data.Dataset:
     dataset = _from_function(batches, ahead)
     cardinality = tf.data.INFINITE_CARDINALITY if count is None else count
     return dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
-
-
-def _read_ahead(source: Iterator) -> collections.deque:
-    """The next few batches, which stay with the iterator until they are used."""
-    try:
-        unused = _UNUSED.setdefault(source, collections.deque())
-    except TypeError:  # no weak references to this kind of iterator
-        unused = collections.deque()
-    unused.extend(itertools.islice(source, _READ_AHEAD - len(unused)))
-    return unused
-
-
-def _drained(unused: collections.deque) -> Iterator[Any]:
-    while unused:
-        yield unused.popleft()
 
 
 def _from_function(batches: Callable[[], Iterable], ahead: list) -> tf.data.Dataset:

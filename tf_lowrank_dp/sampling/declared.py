@@ -7,7 +7,7 @@ error that explains the choice, and a statement that the dataset contradicts is 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +17,7 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import batched_sources
+from tf_lowrank_dp.sampling.iterators import position_of
 from tf_lowrank_dp.sampling.weights import with_class_weight
 
 _CHOICE = """\
@@ -56,7 +57,7 @@ def declared_dataset(
         * With `"shuffle"`, iterating the result once is one pass of exactly `steps_per_pass`
           batches, so that no batch spans two passes: a source of unknown length that ends earlier
           raises `tf.errors.FailedPreconditionError` there, and one that goes on is cut. An infinite
-          dataset is refused.
+          dataset is refused, and an iterator that an interrupted pass has left within it.
         * Every row of the user's batches is an example: presence is 1, whatever its weight.
 
     Args:
@@ -118,6 +119,8 @@ def declared_dataset(
                 f"Received: sampling_rate={sampling_rate}. Leave it out, or declare 'poisson'."
             )
         steps_per_pass = _steps_per_pass(batches, steps_per_epoch)
+        if isinstance(dataset, Iterator):
+            position_of(dataset).refuse_within_pass(steps_per_pass)
         declared = _declare_shuffle(static, batch_size, num_examples, steps_per_pass)
         batches = batches.take(steps_per_pass)
         batches = batches.apply(tf.data.experimental.assert_cardinality(steps_per_pass))

@@ -24,6 +24,7 @@ from tf_lowrank_dp.sampling.draw import NUMBERS, draw_numbers, poisson_draw, wit
 from tf_lowrank_dp.sampling.mapped import MappedRecords
 from tf_lowrank_dp.sampling.records import Records
 from tf_lowrank_dp.sampling.rows_digest import rows_digest
+from tf_lowrank_dp.sampling.upstream import note_sampled
 
 
 class PoissonSampler:
@@ -225,7 +226,7 @@ class PoissonSampler:
             )
             dataset = self._mapped.batches(dataset)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(self._cardinality))
-        return dataset.prefetch(tf.data.AUTOTUNE)
+        return note_sampled(dataset.prefetch(tf.data.AUTOTUNE))
 
     @property
     def _cardinality(self) -> int:

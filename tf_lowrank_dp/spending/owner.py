@@ -14,7 +14,8 @@ import tensorflow as tf
 from tf_lowrank_dp.accounting import LedgerFile, PrivacyLedger, open_ledger_file
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.record import Record, merged
-from tf_lowrank_dp.spending.trace import Thing, Trace, alive
+from tf_lowrank_dp.spending.trace import Thing, alive
+from tf_lowrank_dp.spending.traces import Traces
 from tf_lowrank_dp.spending.values import KnownValues, stored_digests
 
 _UNKNOWN = Record(PrivacyLedger(prior_spend_unknown=True))
@@ -34,8 +35,10 @@ class Spending:
     updates a function of its release and of what it reads.  `begin`, called before, has added to
     each updated thing the run, whose steps are read from the counter that the release itself
     increments, and the records of all that it reads; `read` adds those that its graph alone knows.
-    These grow by their own counters, and when
-    a thing gains a record between two steps, `version` changes and the run begins anew.  *A file
+    These grow by their own counters.  When what a run reads gains a record, it is noted with the
+    steps of the run so far, and given to what the run updates as soon as somebody asks and there
+    was another step, whether this was taken in a graph or not; `version` changes, by which eager
+    steps know that their budget has.  *A file
     with a ledger* brings values that depend on this ledger at most; `adopt` adds it to all that
     the optimizer is linked to: from the start the variables it is built with, and all of the
     model when that is first seen; and `recognise` to any variable that holds, when it is looked
@@ -51,21 +54,19 @@ class Spending:
     """
 
     def __init__(self) -> None:
-        self._traces: dict[int, Trace] = {}
+        self._traces = Traces()
         self._values = KnownValues()
         self._files: MutableMapping[keras.Model, LedgerFile] = weakref.WeakKeyDictionary()
-        self.version = 0
+
+    @property
+    def version(self) -> int:
         """Grows whenever a thing gains a record."""
+        return self._traces.version
 
     def records(self, things: Iterable[Thing]) -> frozenset[Record]:
         """Everything on record that any of the things depends on."""
-        found: set[Record] = set()
-        for thing in things:
-            trace = self._traces.get(id(thing))
-            if trace is not None:
-                found |= trace.records
-                found |= self.records(alive(trace.links))
-        return frozenset(found)
+        self._traces.count_what_was_read()
+        return self._traces.records(things)
 
     def ledger(self, things: Iterable[Thing]) -> PrivacyLedger:
         """The union of what was spent on any of the things, with the steps as they are now."""
@@ -84,17 +85,26 @@ class Spending:
         Returns:
             The other records that these depend on.
         """
-        records = self.records([*updated, *read]) | {run}
-        self._attach(updated, records)
+        reading = run.reading
+        reading.updated, reading.read = [*map(weakref.ref, updated)], [*map(weakref.ref, read)]
+        self._traces.begin(run)
+        records = self.records([*updated, *self._traces.read_by(run)]) | {run}
+        self._traces.attach(updated, records)
         for thing in updated:
-            self._trace(thing).runs |= {run}
+            self._traces[thing].runs |= {run}
         return records - {run}
 
-    def read(self, handles: Iterable[tf.Tensor], updated: Sequence[Thing]) -> None:
-        """States that steps which update these things read the variables with these handles."""
-        wanted = {id(handle) for handle in handles}
-        read = [t.thing() for t in [*self._traces.values()] if t.has_handle(wanted)]
-        self._attach(updated, self.records(read))
+    def read(self, run: Record, handles: Iterable[tf.Tensor]) -> None:
+        """States that the steps of a run read the variables with these handles, from now on.
+
+        Args:
+            run: a run that has begun.
+            handles: of variables of any model, which may be trained later.
+        """
+        reading = run.reading
+        known = {id(handle) for handle in alive(reading.handles)}
+        reading.handles += [weakref.ref(each) for each in handles if id(each) not in known]
+        self._traces.attach(alive(reading.updated), self.records(self._traces.read_by(run)))
 
     def link(self, optimizer: Thing, things: Iterable[Thing], loadable: Sequence = ()) -> None:
         """States that an optimizer keeps the ledger of these things, in files that it is saved to.
@@ -106,13 +116,13 @@ class Spending:
             things: what it updates, and all of the model when that is known.
             loadable: variables whose values a file may replace before the model is looked at.
         """
-        trace = self._trace(optimizer)
+        trace = self._traces[optimizer]
         known = {id(thing) for thing in alive(trace.links)}
         new = [thing for thing in things if id(thing) not in known]
         trace.links = [weakref.ref(thing) for thing in [*alive(trace.links), *new]]
-        self._attach(new, frozenset(record for record in trace.records if record.is_loaded))
+        self._traces.attach(new, frozenset(record for record in trace.records if record.is_loaded))
         for variable, digest in zip(loadable, digests(loadable), strict=True):
-            self._trace(variable).latest = digest
+            self._traces[variable].latest = digest
 
     def adopt(
         self, things: Iterable[Thing], ledger: PrivacyLedger, values: np.ndarray | None = None
@@ -120,8 +130,8 @@ class Spending:
         """Adds a ledger that came with values of these things, and of those linked to them.
 
         Keras loads layers, with rare exceptions, before the optimizer that brings the ledger.  So
-        a value that differs from the one before is that of the file; one that does not may still
-        come, and is taken for it when it is looked at next.
+        a value that differs from the one before, or that private steps have made as the file says,
+        is that of the file; another may still come, and is taken for it when it is looked at next.
 
         Args:
             things: what the ledger came with.
@@ -132,25 +142,27 @@ class Spending:
             ValueError: it holds another run under a known id.  Nothing is added then.
         """
         things = list(things)
-        for trace in [self._trace(thing) for thing in things]:
+        for trace in [self._traces[thing] for thing in things]:
             things += alive(trace.links)
         record = self.add(things, ledger)
         if values is not None:
             self._values.add(values, record)
         for thing in things:
-            self._trace(thing).seen_at = None
-        loaded = [thing for thing in things if self._trace(thing).latest is not None]
-        for variable, digest in zip(loaded, digests(loaded), strict=True):
-            if digest != self._trace(variable).latest:
+            self._traces[thing].seen_at = None
+        others = (keras.layers.Layer, keras.optimizers.Optimizer)
+        variables = [thing for thing in things if not isinstance(thing, others)]
+        came = self._values.records(variables)
+        for variable, records, digest in zip(variables, came, digests(variables), strict=True):
+            if record in records or self._traces[variable].latest not in (None, digest):
                 self._note(variable, digest)
 
     def recognise(self, variables: Iterable[Thing]) -> None:
         """Adds to variables what any file that was loaded says of the values that they hold."""
-        unseen = [v for v in variables if not self._values.of_size(v) <= self._runs(v)]
+        unseen = [v for v in variables if not self._values.of_size(v) <= self._traces.runs_of(v)]
         for variable, records in zip(unseen, self._values.records(unseen), strict=True):
             if records:
-                self._attach([variable], records)
-                self._trace(variable).runs |= records
+                self._traces.attach([variable], records)
+                self._traces[variable].runs |= records
 
     def values_to_save(self, optimizer: Thing, without: Iterable[Thing]) -> np.ndarray:
         """Digests of the values that private steps have made, of what an optimizer is linked to.
@@ -160,17 +172,17 @@ class Spending:
             without: variables that no other model will hold.
         """
         excluded = {id(thing) for thing in without}
-        linked = [v for v in alive(self._trace(optimizer).links) if id(v) not in excluded]
+        linked = [v for v in alive(self._traces[optimizer].links) if id(v) not in excluded]
         self.recognise([thing for thing in linked if not isinstance(thing, keras.layers.Layer)])
         made: dict[int, Thing] = {}
         for thing in linked:
-            if any(run.ledger.num_steps for run in self._runs(thing)):
+            if any(run.ledger.num_steps for run in self._traces.runs_of(thing)):
                 made |= {id(variable): variable for variable in _values_of(thing)}
         return stored_digests(list(made.values()))
 
     def mark_unknown(self, things: Iterable[Thing]) -> None:
         """States that more may have been spent on these things than is known.  It stays so."""
-        self._attach(things, frozenset({_UNKNOWN}))
+        self._traces.attach(things, frozenset({_UNKNOWN}))
 
     def check(self, variables: Iterable[Thing]) -> None:
         """Marks those whose values are neither what private steps left nor any that were seen."""
@@ -182,14 +194,14 @@ class Spending:
 
     def released(self, variables: Iterable) -> None:
         """States that there was a release since they were looked at, which changes no value."""
-        for trace in [self._traces[id(v)] for v in variables if id(v) in self._traces]:
+        for trace in [self._traces[v] for v in variables if v in self._traces]:
             if trace.seen_at is not None:
                 trace.seen_at = _steps(trace.runs)
 
     @contextlib.contextmanager
     def watched(self, variables: Sequence[Thing]) -> Iterator[None]:
         """Inside, whatever changes these variables is post-processing: Keras' callbacks do."""
-        traces = [self._trace(variable) for variable in variables]
+        traces = [self._traces[variable] for variable in variables]
         for trace in traces:
             trace.watched += 1
         try:
@@ -197,17 +209,20 @@ class Spending:
         finally:
             for trace in traces:
                 trace.watched -= 1
-            self.see([v for v in variables if not self._trace(v).watched])
+            self.see([v for v in variables if not self._traces[v].watched])
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
         """Forgets what was added inside if an error is raised; the caller gives values back."""
-        before = {key: (trace.records, trace.seen_at) for key, trace in self._traces.items()}
+        before = {id(trace): (trace, trace.records, trace.seen_at) for trace in self._traces}
+        found = [(run.reading, dict(run.reading.found)) for run in self._traces.runs]
         try:
             yield
         except BaseException:
-            for key, trace in self._traces.items():
-                trace.records, trace.seen_at = before.get(key, (frozenset(), None))
+            for reading, records in found:
+                reading.found = records
+            for trace in self._traces:
+                _, trace.records, trace.seen_at = before.get(id(trace), (trace, frozenset(), None))
             raise
 
     def file(self, model: keras.Model) -> LedgerFile | None:
@@ -240,29 +255,12 @@ class Spending:
         """
         record = Record(ledger)
         merged(self.records(things) | {record})
-        self._attach(things, frozenset({record}))
+        self._traces.attach(things, frozenset({record}))
         return record
-
-    def _trace(self, thing: Thing) -> Trace:
-        trace = self._traces.get(id(thing))
-        if trace is None:
-            trace = self._traces[id(thing)] = Trace(weakref.ref(thing))
-            weakref.finalize(thing, self._traces.pop, id(thing), None).atexit = False
-        return trace
-
-    def _runs(self, thing: Thing) -> frozenset[Record]:
-        trace = self._traces.get(id(thing))
-        return frozenset() if trace is None else trace.runs
-
-    def _attach(self, things: Iterable[Thing], records: frozenset[Record]) -> None:
-        for trace in [self._trace(thing) for thing in things] if records else []:
-            if not records <= trace.records:
-                trace.records |= records
-                self.version += 1
 
     def _look(self, variables: Iterable[Thing], judge: bool) -> None:
         """Remembers the digests of variables on which something was spent, as far as is known."""
-        known = [(v, self._traces[id(v)]) for v in variables if id(v) in self._traces]
+        known = [(v, self._traces[v]) for v in variables if v in self._traces]
         ledgers = {records: merged(records) for records in {trace.records for _, trace in known}}
         known = [
             (variable, trace)
@@ -278,7 +276,7 @@ class Spending:
 
     def _note(self, variable: Thing, digest: bytes) -> None:
         """Takes the value of this digest as one of those that are on record."""
-        trace = self._trace(variable)
+        trace = self._traces[variable]
         trace.latest, trace.seen_at = digest, _steps(trace.runs)
         trace.seen.add(digest)
 

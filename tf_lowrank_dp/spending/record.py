@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import weakref
 from collections.abc import Iterable
 
 import tensorflow as tf
@@ -13,6 +14,24 @@ from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger
 _orders = itertools.count()
 
 
+@dataclasses.dataclass
+class Reading:
+    """What the steps of a run depend on, and what they change.
+
+    Attributes:
+        updated: things that they update.
+        read: things that go into them.
+        handles: of variables that only their graphs know.
+        found: what was spent on what they read since, by the steps of the run at that time: the
+            next step depends on it.
+    """
+
+    updated: list[weakref.ref] = dataclasses.field(default_factory=list)
+    read: list[weakref.ref] = dataclasses.field(default_factory=list)
+    handles: list[weakref.ref] = dataclasses.field(default_factory=list)
+    found: dict[Record, int] = dataclasses.field(default_factory=dict)
+
+
 class Record:
     """What values can depend on: a training run of this process, or a ledger that came with them.
 
@@ -20,6 +39,9 @@ class Record:
         ledger: what is known for good.
         entry: the run's line in the ledger; None for a ledger that was loaded.
         counter: `tf.Variable` int64, the releases of the run so far.
+
+    Attributes:
+        reading: what steps of the run read; empty for a ledger that was loaded.
     """
 
     def __init__(
@@ -30,6 +52,7 @@ class Record:
     ) -> None:
         self._ledger = ledger or PrivacyLedger()
         self._entry, self._counter = entry, counter
+        self.reading = Reading()
         self.order = next(_orders)
 
     @property

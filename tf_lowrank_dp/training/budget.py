@@ -32,8 +32,6 @@ def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) ->
     private_optimizer(model)
     run = state_of(model).run
     assert run is not None
-    if run.judged is not None:
-        run.judged.count_what_is_read()
     if run.version != SPENDING.version:
         look(model)
         begin(run, model)

@@ -22,6 +22,7 @@ from tf_lowrank_dp.sampling import (
     to_rows,
 )
 from tf_lowrank_dp.sampling.parts import part, shard
+from tf_lowrank_dp.sampling.upstream import handles_read
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.random_batch import completed
 from tf_lowrank_dp.training.state import state_of
@@ -166,7 +167,12 @@ def training_data(
             )
         steps = steps_per_epoch or length
         return TrainingData(
-            _preprocessed(model, dataset), declared, steps, ends=steps == length, seeded=False
+            _preprocessed(model, dataset),
+            declared,
+            steps,
+            ends=steps == length,
+            seeded=False,
+            reads=handles_read(x),
         )
     else:
         _refuse_statement(sampling, sampling_rate, num_examples)

@@ -177,6 +177,7 @@ def fit(
         facts=None if workers.alone else facts_of(data, epochs, augment, workers),
     )
     run.judged = judged
+    judged.count_for(run.record)
     judged.add_reads(data.reads)
     validation_batch_size = validation_batch_size or batch_size or 32
     callbacks = [_BudgetGuard(_steps_taken(model, data)), *callbacks, _StepGuard()]

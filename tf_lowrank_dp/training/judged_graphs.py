@@ -17,7 +17,7 @@ import tensorflow as tf
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
-from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
 from tf_lowrank_dp.tracing.written import written_variables
@@ -64,6 +64,7 @@ class JudgedGraphs:
         self._read: dict[int, tf.Tensor] = {}
         self._read_of_others: dict[int, tf.Tensor] = {}
         self._written: dict[int, tf.Tensor] = {}
+        self._run: Record | None = None
         self._circumstances: tuple = ()
         self.update_is_seen = False
 
@@ -149,14 +150,23 @@ class JudgedGraphs:
         self._refuse_what_comes_back()
 
     def add_reads(self, handles: Iterable[tf.Tensor]) -> None:
-        """Counts what was spent on these variables, now and whenever steps are counted.
+        """Counts what is spent on these variables, now or later, for the run that reads them.
+
+        A loss, a `Lambda` or a custom loop may ask another model, such as a private teacher.
 
         Args:
-            handles: of variables that steps of this run read; the model's own change nothing.
+            handles: of variables that steps read; the model's own change nothing.
         """
         own = {id(variable.value.handle) for variable in self._model.variables}
-        self._read_of_others |= {id(each): each for each in handles if id(each) not in own}
-        self.count_what_is_read()
+        others = {id(each): each for each in handles if id(each) not in own}
+        self._read_of_others |= others
+        if self._run is not None and others:
+            SPENDING.read(self._run, others.values())
+
+    def count_for(self, run: Record) -> None:
+        """States which run the graphs belong to, once it has begun."""
+        self._run = run
+        self.add_reads([*self._read_of_others.values()])
 
     @contextlib.contextmanager
     def watched_update(self) -> Iterator[None]:
@@ -167,15 +177,6 @@ class JudgedGraphs:
         if not tf.executing_eagerly():
             self.update_is_seen = True
             self._count(traced_part(graph, before))
-
-    def count_what_is_read(self) -> None:
-        """Adds to the model what was spent on the variables of others that its graphs read.
-
-        A loss, a `Lambda` or a custom loop may ask another model, such as a private teacher.
-        """
-        if self._read_of_others:
-            updated = [self._model, *self._model.trainable_variables]
-            SPENDING.read(self._read_of_others.values(), updated)
 
     @contextlib.contextmanager
     def watched_metrics(self) -> Iterator[None]:

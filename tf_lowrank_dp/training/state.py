@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import keras
-import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
@@ -39,7 +38,6 @@ class Run:
         others: other records that the model depends on.
         version: of `SPENDING`, when `others` were found.
         noted_steps: releases of the run that the ledger's file holds, ahead of those taken.
-        seen_steps: releases when what its graphs read of others was last counted.
     """
 
     engine: PrivateGradients
@@ -55,7 +53,6 @@ class Run:
     others: frozenset[Record] = frozenset()
     version: int = -1
     noted_steps: int = 0
-    seen_steps: int = 0
 
     @property
     def steps(self) -> int:
@@ -96,17 +93,7 @@ def things_of(model: keras.Model) -> list:
 
 
 def look(model: keras.Model) -> None:
-    """Tells the owner of the ledgers what the model consists of now, and has its values checked.
-
-    What other models had spent when a graph of a custom loop read them is not known by steps: it
-    counts as it is now, where the loop has taken any since it was counted.
-    """
-    state = find_state(model)
-    run = None if state is None else state.run
-    if run is not None and run.loss is None and tf.executing_eagerly():
-        if run.judged is not None and run.steps > run.seen_steps:
-            run.seen_steps = run.steps
-            run.judged.count_what_is_read()
+    """Tells the owner of the ledgers what the model consists of now, and has its values checked."""
     optimizer = getattr(model, "optimizer", None)
     SPENDING.recognise(model.weights)
     if isinstance(optimizer, DPOptimizer):

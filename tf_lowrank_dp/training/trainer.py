@@ -270,6 +270,7 @@ class PrivateTrainer:
                     "forward has shown now, so that it is differentiated as a whole. Make the "
                     "PrivateTrainer again; it knows that then."
                 )
+            judge.count_for(run.record)
             judge.add_reads(self._reads)
             run.engine = dataclasses.replace(run.engine, part_rows=judge.units)
             self._judge, run.judged = (forward, judge), judge

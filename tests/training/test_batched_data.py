@@ -1,0 +1,85 @@
+"""Iterators that go on where they stopped, and data sets that are made of others'."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.sampling.upstream import handles_read
+
+ROWS, STEPS = 6, 4
+
+
+class Interrupt(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 1:
+            raise KeyboardInterrupt
+
+
+def passes(data, rows=ROWS):
+    """Each row once in a pass of batches, for ever."""
+    x, y = data()
+    while True:
+        for start in range(0, len(x), rows):
+            yield x[start : start + rows], y[start : start + rows]
+
+
+@pytest.fixture
+def model(private, small_model):
+    return private(small_model(), noise_multiplier=1.0)
+
+
+@pytest.fixture
+def shuffled():
+    return {"sampling": "shuffle", "batch_size": ROWS, "steps_per_epoch": STEPS, "verbose": 0}
+
+
+def test_an_iterator_that_was_left_within_a_pass_begins_no_other(model, data, shuffled):
+    iterator = passes(data, rows=1)
+    single = {**shuffled, "batch_size": 1, "steps_per_epoch": len(data()[0])}  # not read ahead all
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(iterator, callbacks=[Interrupt()], **single)
+    with pytest.raises(ValueError, match="beginning of a pass"):
+        model.fit(iterator, **single)
+    model.fit(passes(data), **shuffled)
+    model.fit(lambda: passes(data), **shuffled)
+
+
+def test_an_iterator_goes_on_after_whole_passes(model, data, shuffled):
+    iterator = passes(data)
+    model.fit(iterator, epochs=2, **shuffled)
+    model.fit(iterator, **shuffled)
+    assert model.optimizer.ledger.num_steps == 3 * STEPS
+
+
+def test_batches_of_a_sampler_without_their_presence_are_refused(model, data):
+    sampler = tfdp.PoissonSampler(*data(), batch_size=ROWS, steps=STEPS)
+    pairs = sampler.as_dataset().map(lambda batch: (batch["x"], batch["y"])).prefetch(1)
+    with pytest.raises(ValueError, match="rows that fill a batch up"):
+        model.fit(pairs, sampling="poisson", batch_size=ROWS, num_examples=24, verbose=0)
+    model.fit(sampler, verbose=0)
+
+
+def test_the_variables_that_functions_of_a_data_set_read_are_known():
+    layer = keras.layers.Dense(1)
+    layer.build((None, 3))
+    handles = {id(variable.value.handle) for variable in layer.variables}
+    rows = tf.data.Dataset.from_tensor_slices(np.ones((4, 3), "float32")).batch(2)
+    inside = tf.data.Dataset.zip((rows, rows.map(lambda x: (layer(x), x)))).prefetch(1)
+    nested = rows.interleave(lambda x: tf.data.Dataset.from_tensors(layer(x)))
+    for dataset in (inside, nested):
+        assert {id(handle) for handle in handles_read(dataset)} == handles
+    assert handles_read(rows) == handles_read(np.ones(3)) == ()
+
+
+def test_a_model_that_learns_what_a_private_teacher_says_in_a_data_set_has_spent_what_that_has(
+    model, data, private, small_model
+):
+    model.fit(*data(), batch_size=ROWS, verbose=0)
+    batches = tf.data.Dataset.from_tensor_slices(data()).batch(ROWS)
+    labelled = batches.map(lambda x, y: (x, tf.argmax(model(x), axis=-1)))
+    student = private(small_model(), noise_multiplier=3.0)
+    student.fit(labelled, sampling="shuffle", batch_size=ROWS, verbose=0)
+    multipliers = [entry.noise_multiplier for entry in student.optimizer.ledger.entries]
+    assert sorted(multipliers) == [1.0, 3.0]

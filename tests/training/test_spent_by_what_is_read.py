@@ -1,0 +1,152 @@
+"""What others spend between two steps of a graph counts for whatever the later steps update."""
+
+import gc
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
+from tf_lowrank_dp.training.state import ledger_of
+
+DELTA, STEPS = 1e-3, 4
+FIRST, SECOND, THIRD = 5.0, 0.5, 3.0  # noise multipliers
+
+
+def of_runs(*runs):
+    """Epsilon of pairs of a noise multiplier and steps."""
+    entries = [LedgerEntry(Sampling.poisson(24, 6), z, steps=steps) for z, steps in runs]
+    return pytest.approx(PrivacyLedger(entries).epsilon(DELTA, accountant="rdp"))
+
+
+def spent(model):
+    return ledger_of(model).epsilon(DELTA, accountant="rdp")
+
+
+def dense(*layers):
+    return keras.Sequential([keras.Input((5,)), *layers])
+
+
+@pytest.fixture
+def loop(private, data):
+    """A loop in a graph over one sampler: takes a model and its forward; gives what takes steps."""
+
+    def begin(model, noise_multiplier, forward):
+        private(model, "sgd", noise_multiplier=noise_multiplier, accountant="rdp", delta=DELTA)
+        sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=2 * STEPS, pad_to_multiple=24)
+        trainer = tfdp.PrivateTrainer(model, sampler)
+        step = tf.function(lambda batch: trainer.apply(trainer.gradients(forward, batch)))
+        batches = iter(sampler.as_dataset())
+
+        def take(steps):
+            for _ in range(steps):
+                step(next(batches))
+
+        return take
+
+    return begin
+
+
+@pytest.fixture
+def fit(private, data):
+    def train(model, noise_multiplier):
+        private(model, "sgd", noise_multiplier=noise_multiplier, accountant="rdp", delta=DELTA)
+        model.fit(*data(), batch_size=6, verbose=0)
+
+    return train
+
+
+def learning_from(student, teacher):
+    def forward(batch):
+        wanted = tf.stop_gradient(teacher(batch["x"]))
+        return tf.reduce_mean((student(batch["x"]) - wanted) ** 2, axis=-1), ()
+
+    return forward
+
+
+def a_wrapper(student):
+    return dense(student, keras.layers.Softmax())
+
+
+def a_layer_of_it(student):
+    return dense(student.layers[0])
+
+
+def its_file(student):
+    student.save("student.keras")
+    return keras.models.load_model("student.keras")
+
+
+@pytest.mark.parametrize("asked", [a_wrapper, a_layer_of_it, its_file, lambda student: student])
+def test_a_teacher_that_learns_between_two_steps_of_a_graph_counts_wherever_one_asks(
+    loop, fit, asked, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    teacher, student = dense(keras.layers.Dense(3)), dense(keras.layers.Dense(3))
+    take = loop(student, FIRST, learning_from(student, teacher))
+    take(STEPS)
+    fit(teacher, SECOND)
+    take(1)
+    assert spent(asked(student)) == of_runs((FIRST, STEPS + 1), (SECOND, STEPS))
+
+
+def test_the_ledger_of_the_optimizer_holds_what_a_teacher_spent_between_two_steps(loop, fit):
+    teacher, student = dense(keras.layers.Dense(3)), dense(keras.layers.Dense(3))
+    take = loop(student, FIRST, learning_from(student, teacher))
+    take(1)
+    fit(teacher, SECOND)
+    take(1)
+    assert student.optimizer.ledger.num_steps == 2 + STEPS
+
+
+def test_a_teacher_that_is_gone_when_one_asks_counts(loop, fit):
+    student = dense(keras.layers.Dense(3))
+
+    def take_with_a_teacher():
+        teacher = dense(keras.layers.Dense(3))
+        take = loop(student, FIRST, learning_from(student, teacher))
+        take(1)
+        fit(teacher, SECOND)
+        take(1)
+
+    take_with_a_teacher()
+    student.compile("sgd")
+    gc.collect()
+    assert spent(a_layer_of_it(student)) == of_runs((FIRST, 2), (SECOND, STEPS))
+
+
+def test_what_a_teacher_learns_after_the_last_step_costs_the_student_nothing(loop, fit):
+    teacher, student = dense(keras.layers.Dense(3)), dense(keras.layers.Dense(3))
+    take = loop(student, FIRST, learning_from(student, teacher))
+    take(STEPS)
+    fit(teacher, SECOND)
+    assert spent(student) == of_runs((FIRST, STEPS))
+
+
+def test_who_learns_from_a_student_has_spent_what_its_teacher_spent_between_the_steps(loop, fit):
+    teacher, student, last = (dense(keras.layers.Dense(3)) for _ in range(3))
+    take = loop(student, FIRST, learning_from(student, teacher))
+    take_last = loop(last, THIRD, learning_from(last, student))
+    take(1)
+    take_last(1)
+    fit(teacher, SECOND)
+    take(1)
+    take_last(1)  # nobody has asked in between
+    assert spent(last) == of_runs((FIRST, 2), (SECOND, STEPS), (THIRD, 2))
+
+
+def test_a_head_depends_on_what_others_spent_on_a_shared_encoder_between_its_steps(loop, fit):
+    encoder, head = keras.layers.Dense(4), keras.layers.Dense(3)
+    first, second = dense(encoder, head), dense(encoder, keras.layers.Dense(3))
+
+    def forward(batch):
+        losses = keras.losses.sparse_categorical_crossentropy
+        return losses(batch["y"], first(batch["x"]), from_logits=True), ()
+
+    take = loop(first, FIRST, forward)
+    take(STEPS)
+    fit(second, SECOND)
+    take(STEPS)
+    only_head = keras.Sequential([keras.Input((4,)), head])
+    assert spent(only_head) == of_runs((FIRST, 2 * STEPS), (SECOND, STEPS))

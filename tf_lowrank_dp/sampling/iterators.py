@@ -1,0 +1,61 @@
+"""Iterators of batches that go on where they stopped: how far each was read."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+
+class Position:
+    """How far an iterator was read, by any call of `fit`."""
+
+    def __init__(self) -> None:
+        self._unused: collections.deque = collections.deque()
+        self._taken = 0
+
+    def read_ahead(self, source: Iterator, count: int) -> list:
+        """The next few batches; a call of `fit` that fails must not shift its passes."""
+        self._unused.extend(itertools.islice(source, count - len(self._unused)))
+        return list(self._unused)
+
+    def batches(self, source: Iterator) -> Iterator[Any]:
+        """All that were not taken yet, those that were read ahead first."""
+        while self._unused:
+            self._taken += 1
+            yield self._unused.popleft()
+        for batch in source:
+            self._taken += 1
+            yield batch
+
+    def refuse_within_pass(self, steps_per_pass: int) -> None:
+        """Refuses to begin a pass where an interrupted training has left another.
+
+        What comes next would be counted as one pass and hold examples of two.
+
+        Args:
+            steps_per_pass: number of batches of a pass over the data.
+
+        Raises:
+            ValueError: it was left so.
+        """
+        if self._taken % steps_per_pass:
+            raise ValueError(
+                "Expected an iterator at the beginning of a pass over the data. Received: one of "
+                f"which {self._taken} batches were taken, in passes of {steps_per_pass}, as "
+                "training was interrupted: the next pass would hold examples twice. Pass a new "
+                "generator, or the function that makes it, which fit calls for each pass."
+            )
+
+
+_POSITIONS: weakref.WeakKeyDictionary[Iterator, Position] = weakref.WeakKeyDictionary()
+
+
+def position_of(source: Iterator) -> Position:
+    """The position of an iterator; its beginning where it cannot be known again, as `zip`'s."""
+    try:
+        return _POSITIONS.setdefault(source, Position())
+    except TypeError:  # no weak references to this kind of iterator
+        return Position()

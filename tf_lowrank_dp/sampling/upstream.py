@@ -1,0 +1,48 @@
+"""What a data set is made of: our own samplers, variables that its functions read."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import tensorflow as tf
+
+from tf_lowrank_dp._tensorflow import captured_by, data_sets_of
+from tf_lowrank_dp.sampling.batch import is_batch
+
+_SAMPLED: weakref.WeakSet[tf.data.Dataset] = weakref.WeakSet()
+
+
+def note_sampled(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Notes that a data set is that of a sampler: not all of its rows are examples."""
+    _SAMPLED.add(dataset)
+    return dataset
+
+
+def refuse_sampled(dataset: tf.data.Dataset) -> None:
+    """Refuses a sampler's batches without presence, whose padding would be trained on.
+
+    Raises:
+        ValueError: the data set is made of such.
+    """
+    if is_batch(dataset.element_spec):
+        return
+    if any(each in _SAMPLED for each in data_sets_of(dataset)):
+        raise ValueError(
+            "Expected batches of examples alone. Received: a data set made from that of a "
+            "PoissonSampler, without its presence, by which examples are told from the rows that "
+            "fill a batch up: these would be trained on. Pass the PoissonSampler itself; for what "
+            "is mapped over records, make it of tfdp.Records(source, map=...)."
+        )
+
+
+def handles_read(source: Any) -> tuple[tf.Tensor, ...]:
+    """Handles of the variables that functions of a data set read, such as those of a teacher.
+
+    Args:
+        source: data of any kind; of others than `tf.data.Dataset` nothing is known.
+    """
+    if not isinstance(source, tf.data.Dataset):
+        return ()
+    captured = (tensor for each in data_sets_of(source) for tensor in captured_by(each))
+    return tuple(tensor for tensor in captured if tensor.dtype == tf.resource)

@@ -1,0 +1,96 @@
+"""What is on record for each thing, and for the runs that read it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+
+from tf_lowrank_dp.spending.record import Record
+from tf_lowrank_dp.spending.trace import Thing, Trace, alive
+
+
+class Traces:
+    """A `Trace` for each thing that lives, by identity, and the runs that update and read things.
+
+    Attributes:
+        version: grows whenever a thing gains a record.
+        runs: all whose values live.
+    """
+
+    def __init__(self) -> None:
+        self._traces: dict[int, Trace] = {}
+        self.runs: weakref.WeakSet[Record] = weakref.WeakSet()
+        self.version = 0
+
+    def __getitem__(self, thing: Thing) -> Trace:
+        trace = self._traces.get(id(thing))
+        if trace is None:
+            trace = self._traces[id(thing)] = Trace(weakref.ref(thing))
+            weakref.finalize(thing, self._traces.pop, id(thing), None).atexit = False
+        return trace
+
+    def __contains__(self, thing: Thing) -> bool:
+        return id(thing) in self._traces
+
+    def __iter__(self) -> Iterator[Trace]:
+        return iter([*self._traces.values()])
+
+    def __len__(self) -> int:
+        return len(self._traces)
+
+    def records(self, things: Iterable[Thing]) -> frozenset[Record]:
+        """What is on record for any of the things."""
+        found: set[Record] = set()
+        for trace in [self[thing] for thing in things if thing in self]:
+            found |= trace.records | self.records(alive(trace.links))
+        return frozenset(found)
+
+    def runs_of(self, thing: Thing) -> frozenset[Record]:
+        """The runs whose steps have made the value of a thing."""
+        return self[thing].runs if thing in self else frozenset()
+
+    def attach(self, things: Iterable[Thing], records: frozenset[Record]) -> None:
+        """Adds records to things, and tells the runs that read them."""
+        before = self.version
+        for trace in [self[thing] for thing in things] if records else []:
+            if not records <= trace.records:
+                trace.records |= records
+                self.version += 1
+        if self.version > before:
+            self._tell_readers()
+
+    def begin(self, run: Record) -> None:
+        """Takes a run whose `reading` says what it updates and reads."""
+        self.runs.add(run)
+
+    def read_by(self, run: Record) -> list[Thing]:
+        """What goes into the steps of a run, what only its graphs know included."""
+        wanted = {id(handle) for handle in alive(run.reading.handles)}
+        by_handle = (trace.thing for trace in self if wanted and trace.has_handle(wanted))
+        return alive([*run.reading.read, *by_handle])
+
+    def count_what_was_read(self) -> None:
+        """Adds to what runs update what was found in what they read, where a step came after.
+
+        Steps in a graph tell nobody, so that this is done when somebody asks.
+        """
+        for run in [run for run in self.runs if run.reading.found]:
+            reading, steps = run.reading, run.steps
+            due = frozenset(each for each, found_at in reading.found.items() if steps > found_at)
+            reading.found = {each: at for each, at in reading.found.items() if each not in due}
+            self.attach(alive(reading.updated), due)
+
+    def _tell_readers(self) -> None:
+        """Notes for each run what was added to what it reads, or will be by a step of others."""
+        grown = True
+        while grown:
+            grown = False
+            for run in [*self.runs]:
+                reading, read = run.reading, self.read_by(run)
+                others = {other for thing in read for other in self.runs_of(thing)}
+                records = self.records(read).union(*(other.reading.found for other in others))
+                updated = [self.records([thing]) for thing in alive(reading.updated)]
+                new = records - frozenset.intersection(*updated) if updated else frozenset()
+                for record in new - reading.found.keys() - {run}:
+                    reading.found[record] = run.steps
+                    grown = True
