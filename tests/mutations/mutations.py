@@ -364,13 +364,13 @@ MUTATIONS = [
         "test_a_mask_is_that_of_the_output_in_the_gradient_of_what_would_be_recomputed",
     ),
     mutation(
-        15, "a pass that was left early is not counted as a whole", "training/trainer.py",
-        "tf.maximum(counter + -counter % length, self._passes * length)", "counter",
+        15, "a pass that was left early is not counted as a whole", "training/passes.py",
+        "tf.maximum(steps + -steps % length, self._begun * length)", "steps",
         "training/test_trainer.py::test_a_pass_over_shuffled_data_counts_as_it_is_begun",
     ),
     mutation(
         15, "passes that are begun before another has a release do not count",
-        "training/trainer.py", "self._passes * length)", "0 * length)",
+        "training/passes.py", "self._begun * length)", "0 * length)",
         "training/test_trainer.py::"
         "test_passes_that_are_walked_side_by_side_count_as_those_begun",
     ),
@@ -461,7 +461,7 @@ MUTATIONS = [
     ),
     mutation(
         1, "steps that XLA compiles go on where others fail", "training/trainer.py",
-        "return withheld(gradients, checks)", "return gradients",
+        "self._handed_out.add(withheld(gradients, checks))", "gradients",
         "training/test_draws.py::"
         "test_draws_that_come_out_of_a_cache_again_are_refused[compiled]",
     ),

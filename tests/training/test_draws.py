@@ -1,5 +1,7 @@
 """One draw has one release, whichever trainer asks for it, and is of the stated sampling."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import keras
 import numpy as np
 import pytest
@@ -131,9 +133,7 @@ def test_draws_of_a_seeded_sampler_are_refused_by_who_was_not_told():
 def batches_of_mine(count, presence=None):
     ones = np.ones(5, "float32")
     for number in range(count):
-        yield make_batch(
-            X[:5] + number, presence=ones.copy() if presence is None else presence
-        )
+        yield make_batch(X[:5] + number, presence=ones.copy() if presence is None else presence)
 
 
 def test_batches_of_ones_own_may_share_an_array_of_presence():
@@ -280,3 +280,23 @@ def test_every_iteration_counts_on():
     assert draws == sorted(draws) and len({tuple(draw) for draw in draws}) == 9
     assert {tuple(draw[:2]) for draw in draws} == {(20, 5)}
     assert sampler.as_dataset().element_spec == sampler.element_spec
+
+
+def test_of_two_threads_that_take_one_draw_one_is_refused():
+    sampler = tfdp.PoissonSampler(X, batch_size=5, steps=12)
+    steps = [trainer_of(sampler)[0] for _ in range(2)]
+    batches = iter(sampler)
+    for step in steps:  # traced before threads meet
+        step(next(batches))
+
+    def taken(step, batch):
+        try:
+            step(batch)
+        except RuntimeError as error:
+            assert "had its release" in str(error)
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as threads:
+        for batch in batches:
+            assert sum(threads.map(taken, steps, [batch] * 2)) == 1

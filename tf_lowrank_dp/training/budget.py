@@ -48,7 +48,7 @@ def _note_ahead(run: Run, file: LedgerFile, steps: int, left: int | None) -> Non
     Many steps are noted at once when many were taken, so that writing costs less and less a step.
     """
     taken = run.steps
-    if taken + steps <= run.noted_steps:
+    if taken + steps <= int(run.noted_steps.numpy()):
         return
     allowed = None if run.limit is None else run.limit.allowed
     ends = [end for end in (left, allowed and allowed - taken) if end]
@@ -57,7 +57,7 @@ def _note_ahead(run: Run, file: LedgerFile, steps: int, left: int | None) -> Non
     ledger = run.ledger
     unknown = ledger.prior_spend_unknown
     file.add(PrivacyLedger([*ledger.entries, entry], prior_spend_unknown=unknown))
-    run.noted_steps = entry.steps
+    run.noted_steps.assign(entry.steps)
 
 
 def _overspending(run: Run, limit: StepLimit, steps: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ Check = tuple[tf.Tensor, str]
 
 # Arrays of batches that had a release by any trainer, by their identity.
 _RELEASED: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_LOCK = threading.Lock()
 _SLOTS = 4096  # iterations of samplers that may be read side by side
 
 _USED = (
@@ -60,7 +62,8 @@ class Draws:
 
     Formal guarantee: of the batches of a sampler, none is released twice in this process, on one
     model or on several, in graphs as well; none of another process, size or rate is, none of a seed
-    that the trainer does not know, and none with another number of rows than were drawn.  Of other
+    that the trainer does not know, and none with another number of rows than were drawn.  (Two
+    graphs that take one batch at the same moment, in two threads, may both release it.)  Of other
     batches, none is released twice with the same arrays, by any trainer, in eager mode; in passes
     over shuffled data, none of a pass.
 
@@ -118,6 +121,18 @@ class Draws:
         # Where XLA drops errors, a batch that is refused must not move the memory back.
         kept = tf.where(_all_hold(checks), draw, tf.gather(released_draws(), slot))
         return [released_draws().scatter_nd_update([[slot]], [kept])]
+
+    def take(self, batch: dict) -> None:
+        """Takes note of a batch in eager mode, unless it had its release: by another thread, say.
+
+        Raises:
+            RuntimeError: it had.
+        """
+        with _LOCK:
+            self.refuse(batch)
+            checks = self.checks(batch)
+            refuse_at_once(checks)
+            self.released(batch, checks)
 
     def begin_pass(self) -> None:
         """Forgets the arrays of a pass over shuffled data: the next one may take them again."""

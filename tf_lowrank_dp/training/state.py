@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import keras
+import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
@@ -20,7 +21,12 @@ from tf_lowrank_dp.workers import ALONE, Workers
 _ATTRIBUTE = "_privacy_state"
 
 
-@dataclasses.dataclass
+def _counter() -> tf.Variable:
+    with tf.init_scope():
+        return tf.Variable(0, dtype=tf.int64, trainable=False)
+
+
+@dataclasses.dataclass(eq=False)
 class Run:
     """One optimizer, sampler and noise level at work on a model.
 
@@ -37,7 +43,8 @@ class Run:
         limit: the steps that the optimizer's target allows; None without one.
         others: other records that the model depends on.
         version: of `SPENDING`, when `others` were found.
-        noted_steps: releases of the run that the ledger's file holds, ahead of those taken.
+        noted_steps: int64 variable, releases of the run that the ledger's file holds, ahead of
+            those taken.
     """
 
     engine: PrivateGradients
@@ -52,7 +59,7 @@ class Run:
     judged: JudgedGraphs | None = None
     others: frozenset[Record] = frozenset()
     version: int = -1
-    noted_steps: int = 0
+    noted_steps: tf.Variable = dataclasses.field(default_factory=_counter)
 
     @property
     def steps(self) -> int:

@@ -18,13 +18,20 @@ from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.draws import Check, Draws, refuse_at_once, refuse_in_graph, withheld
 from tf_lowrank_dp.training.given_forward import check_batch, is_same_code, spec_of, with_outputs
+from tf_lowrank_dp.training.handed_out import HandedOut
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
+from tf_lowrank_dp.training.passes import Passes
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.start_run import start_run, units_of_parts
 from tf_lowrank_dp.training.state import look, refuse_other_variables, state_of
 from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model
 
+_NOT_NOTED = (
+    "Expected a step that the ledger's file holds before it is taken. Received: one in a graph, "
+    "which cannot write to it. Call trainer.check_budget() before each step of a tf.function, or "
+    "trainer.check_budget(n) before n of them."
+)
 _FURTHER = 4  # times the steps planned: how far a graph knows what a budget allows
 
 
@@ -42,10 +49,12 @@ class PrivateTrainer:
     as well.  In a `tf.function(jit_compile=True)`, where TensorFlow drops errors, gradients are
     then NaN, as they are after the budget.  Where a `Sampling` is stated, batches need no `draw`,
     and only the same arrays are noticed.  Shuffled data (`Sampling.shuffle`) are read through
-    `one_pass`.
+    `one_pass`, each batch of which has one release.
 
     A model has one run at a time.  Another trainer, or `fit`, with other data or settings ends
-    that of this trainer, which then refuses to go on.  While `fit` runs, there is no other.
+    that of this trainer, which then refuses to go on.  While `fit` runs, there is no other.  What
+    `apply` takes are gradients of this trainer, or what you made of them: those that another
+    trainer released would not be in this model's ledger.
 
     Args:
         model: private, compiled with a private optimizer (a loss is not needed).
@@ -97,12 +106,12 @@ class PrivateTrainer:
         self._model = model
         self._reads = getattr(sampler, "reads", ())
         self._judge: tuple[Callable, JudgedGraphs] | None = None
-        self._pass: object | None = None
-        self._passes = 0
         self._graph: tuple[Callable, tf.types.experimental.PolymorphicFunction] | None = None
         seeded = getattr(sampler, "seeded", False)
         self._draws = Draws(sampling, sampling is not sampler, seeded)
         self._run = start_run(model, sampling, steps or 1, seeded=seeded)
+        self._passes = Passes(sampling, self._run.engine.steps, self._draws)
+        self._handed_out = HandedOut(self._run)
 
     @tf.autograph.experimental.do_not_convert
     def gradients(self, forward: Callable, batch: dict) -> list[tf.Tensor]:
@@ -125,13 +134,12 @@ class PrivateTrainer:
         check_batch(batch)
         refuse_distribution(data=batch)
         self._check_present()
-        self._check_pass()
         if tf.executing_eagerly():
             self.check_budget()  # `apply` looks at the values, which a release does not change
-        self._draws.refuse(batch)
-        checks, given = self._draws.checks(batch), batch
+        checks, given = [*self._passes.checks(), *self._draws.checks(batch)], batch
         if tf.executing_eagerly():
             refuse_at_once(checks)
+        self._draws.refuse(batch)
         refuse_composites(batch)
         batch = tf.nest.map_structure(tf.convert_to_tensor, dict(batch))
         presence = batch.pop(PRESENCE)
@@ -139,18 +147,19 @@ class PrivateTrainer:
         watched = self._judged(forward, batch).watched
         if not tf.executing_eagerly():
             checks += self._budget_in_graph()
-            with tf.control_dependencies(refuse_in_graph(checks)):
+            refused = refuse_in_graph(checks)
+            with tf.control_dependencies(refused):
                 noted = self._draws.released(given, checks)
-            with tf.control_dependencies(noted):
+            with tf.control_dependencies([*refused, *noted]):
                 gradients = self._run.engine.private_gradients(
                     with_outputs(forward), batch, presence, watched=watched
                 )
-            return withheld(gradients, checks)
-        self._draws.released(given, checks)
+            return self._handed_out.add(withheld(gradients, checks))
+        self._draws.take(given)
         specs = tf.nest.map_structure(spec_of, (batch, presence))
         gradients = self._traced(forward, watched).get_concrete_function(*specs)(batch, presence)
         SPENDING.released(self._model.weights)
-        return gradients
+        return self._handed_out.add(gradients)
 
     def _traced(
         self, forward: Callable, watched: Callable
@@ -167,14 +176,29 @@ class PrivateTrainer:
         return self._graph[1]
 
     def apply(self, gradients: list[tf.Tensor]) -> None:
-        """Adds weight regularisers and updates the weights with the inner optimizer."""
+        """Adds weight regularisers and updates the weights with the inner optimizer.
+
+        Args:
+            gradients: what `gradients` has returned since the last call, or what you made of it,
+                float32, one tensor for each trainable variable.
+
+        Raises:
+            RuntimeError: they are of another trainer, or there are none since the last call.
+        """
         refuse_distribution()
         self._check_present()
+        self._handed_out.refuse_others(gradients)
+        checks = [self._handed_out.check()]
         if tf.executing_eagerly():
+            refuse_at_once(checks)
             look(self._model)
+        else:
+            with tf.control_dependencies(refuse_in_graph(checks)):
+                gradients = withheld(gradients, checks)
         space = self._run.engine.space
         optimizer, judged = private_optimizer(self._model), self._run.judged
         apply_gradients(self._model, optimizer, space, gradients, judged)
+        self._handed_out.applied()
         if tf.executing_eagerly():
             SPENDING.see(self._model.weights)
 
@@ -190,7 +214,7 @@ class PrivateTrainer:
         """Yields the batches of one pass over shuffled data.
 
         A pass counts as a whole from its first batch on, wherever it is left, and a pass ends when
-        another one begins.
+        another one begins.  Each batch has one release, before the next is taken.
 
         Args:
             batches: logical batches, each example in at most one of them.
@@ -198,51 +222,16 @@ class PrivateTrainer:
         Raises:
             ValueError: the batches are not shuffled, or there are more than those of a pass.
         """
-        length = self._run.sampling.steps_per_pass
-        if length is None:
-            raise ValueError(
-                "Expected a trainer for shuffled data, Sampling.shuffle(...). Received: "
-                f"{self._run.sampling.kind} sampling, which has no passes. Take batches from the "
-                "sampler."
-            )
         self._check_present()
-        counter = self._run.engine.steps
-        # What was left out of passes before: of the last one, and of those without a release.
-        counter.assign(tf.maximum(counter + -counter % length, self._passes * length))
-        begun = self._pass = object()
-        self._draws.begin_pass()
-        self._passes += 1
-        try:
-            for number, batch in enumerate(batches):
-                if self._pass is not begun:
-                    raise RuntimeError(
-                        "Expected one pass over shuffled data after the other. Received: another "
-                        "batch of a pass after a later one had begun. Finish a pass before the "
-                        "next; for several views of an example put them into one batch."
-                    )
-                if number == length:
-                    raise ValueError(
-                        f"Expected at most {length} batches, those of a pass. Received: more. Pass "
-                        "one pass over the data, or state steps_per_pass in Sampling.shuffle."
-                    )
-                yield batch
-        finally:
-            if self._pass is begun:
-                self._pass = None
-
-    def _check_pass(self) -> None:
-        if self._run.sampling.kind == "shuffle" and self._pass is None:
-            raise RuntimeError(
-                "Expected batches of trainer.one_pass(batches): a pass over shuffled data counts "
-                "as it is begun. Received: one outside of a pass. Write `for batch in "
-                "trainer.one_pass(batches)`."
-            )
+        yield from self._passes.begin(batches)
 
     def _budget_in_graph(self) -> list[Check]:
-        """Whether the steps that the budget allows are taken."""
-        run = self._run
+        """Whether the steps that the budget allows are taken, and noted in the ledger's file."""
+        run, checks = self._run, []
+        if SPENDING.file(self._model) is not None:
+            checks.append((run.engine.steps < run.noted_steps, _NOT_NOTED))
         if run.limit is None:
-            return []
+            return checks
         if not run.limit.is_final:
             run.limit.left(run, _FURTHER * run.limit.planned)
         message = (
@@ -251,7 +240,7 @@ class PrivateTrainer:
             "PrivateTrainer(model, sampler, steps=...)."
         )
         allowed = tf.constant(run.limit.allowed, tf.int64)
-        return [(run.engine.steps < allowed, message)]
+        return [*checks, (run.engine.steps < allowed, message)]
 
     def _judged(self, forward: Callable, batch: Nested) -> JudgedGraphs:
         """Tries each `forward` on random data before its first release, as `fit` does."""
