@@ -156,6 +156,18 @@ def test_a_pass_over_shuffled_data_takes_the_batches_of_the_last_one_again():
             trainer.gradients(forward, batch)
 
 
+def test_a_pass_over_shuffled_data_is_taken_by_several_trainers():
+    batches = list(batches_of_mine(4))
+    for _ in range(2):
+        sampling = Sampling.shuffle(5, 4, 20)
+        model = trainer_of(sampling, steps=8)[1]
+        for _ in range(2):
+            trainer = tfdp.PrivateTrainer(model, sampling, 8)
+            for batch in trainer.one_pass(batches):
+                trainer.apply(trainer.gradients(forward_of(model), batch))
+        assert model.optimizer.ledger.num_steps == 8
+
+
 def test_a_full_batch_is_the_same_in_each_step():
     step, _ = trainer_of(Sampling.poisson(5, 5), steps=3)
     [batch] = batches_of_mine(1)

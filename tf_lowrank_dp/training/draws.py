@@ -65,7 +65,7 @@ class Draws:
     that the trainer does not know, and none with another number of rows than were drawn.  (Two
     graphs that take one batch at the same moment, in two threads, may both release it.)  Of other
     batches, none is released twice with the same arrays, by any trainer, in eager mode; in passes
-    over shuffled data, none of a pass.
+    over shuffled data, none of a pass by one trainer.
 
     Args:
         sampling: as it is accounted.
@@ -75,7 +75,9 @@ class Draws:
 
     def __init__(self, sampling: Sampling, of_sampler: bool, seeded: bool):
         self._sampling, self._of_sampler, self._seeded = sampling, of_sampler, seeded
-        self._noted: list[int] = []
+        # A pass over shuffled data counts for each model that learns from it: it needs no draw.
+        in_passes = sampling.kind == "shuffle"
+        self._had = weakref.WeakValueDictionary() if in_passes else _RELEASED
 
     def refuse(self, batch: dict) -> None:
         """Refuses what is known before any number is: arrays that had their release.
@@ -88,7 +90,9 @@ class Draws:
         if not tf.executing_eagerly() or self._sampling.sampling_rate == 1.0:
             return  # a full batch is the same at each step
         others = [*_arrays(batch)]
-        if _is_released(batch[PRESENCE]) and (not others or any(map(_is_released, others))):
+        if self._had_release(batch[PRESENCE]) and (
+            not others or any(map(self._had_release, others))
+        ):
             raise RuntimeError(_USED)
 
     def checks(self, batch: dict) -> list[Check]:
@@ -112,8 +116,7 @@ class Draws:
         """Takes note of a batch of which the checks hold; returns what does it in a graph."""
         if tf.executing_eagerly():
             arrays = [batch[PRESENCE], *_arrays(batch)]
-            self._noted += map(id, arrays)
-            _RELEASED.update({id(array): array for array in arrays})
+            self._had.update({id(array): array for array in arrays})
         if DRAW not in batch:
             return []
         draw = tf.convert_to_tensor(batch[DRAW])[4:6]
@@ -136,9 +139,10 @@ class Draws:
 
     def begin_pass(self) -> None:
         """Forgets the arrays of a pass over shuffled data: the next one may take them again."""
-        for key in self._noted:
-            _RELEASED.pop(key, None)
-        self._noted = []
+        self._had.clear()
+
+    def _had_release(self, array: Any) -> bool:
+        return self._had.get(id(array)) is array
 
     @property
     def _stated(self) -> list[int]:
@@ -162,10 +166,6 @@ def _arrays(batch: dict) -> Iterator[Any]:
     rest = {key: part for key, part in batch.items() if key not in (PRESENCE, DRAW)}
     leaves = tf.nest.flatten(rest)
     return (leaf for leaf in leaves if isinstance(leaf, np.ndarray) or tf.is_tensor(leaf))
-
-
-def _is_released(array: Any) -> bool:
-    return _RELEASED.get(id(array)) is array
 
 
 def _all_hold(checks: Sequence[Check]) -> tf.Tensor:
