@@ -381,8 +381,69 @@ MUTATIONS = [
         "test_a_custom_loop_that_asks_a_private_teacher_has_spent_what_that_has",
     ),
     mutation(
+        15, "what a graph has read since it was asked does not count", "spending/traces.py",
+        "            self.attach(alive(reading.updated), due)", "            pass",
+        "training/test_spent_by_what_is_read.py::"
+        "test_a_head_depends_on_what_others_spent_on_a_shared_encoder_between_its_steps",
+    ),
+    mutation(
+        15, "what students learn of teachers of their teachers does not count",
+        "spending/traces.py", ".union(*(other.reading.found for other in others))", "",
+        "training/test_spent_by_what_is_read.py::"
+        "test_who_learns_from_a_student_has_spent_what_its_teacher_spent_between_the_steps",
+    ),
+    mutation(
+        15, "Keras writes HDF5 without the ledger", "optimizers/base.py",
+        "        ledger_in_file.refuse_hdf5(self)\n", "",
+        "training/test_ledger.py::"
+        "test_such_a_format_is_refused_by_keras_own_function_and_the_next_file_holds_the_ledger",
+    ),
+    mutation(
+        15, "a loaded value that ordinary training changes at once is taken for the file's",
+        "spending/owner.py", "record in records or ", "",
+        "training/test_spent_values.py::"
+        "test_a_loaded_model_that_ordinary_training_changes_is_marked_whether_one_has_asked_or_not"
+        "[False-weights_loaded_once_more]",
+    ),
+    mutation(
+        15, "gradients of another trainer are applied", "training/trainer.py",
+        "        self._handed_out.refuse_others(gradients)\n", "",
+        "training/test_handed_out.py::"
+        "test_gradients_of_another_trainer_are_refused_and_change_nothing",
+    ),
+    mutation(
+        15, "several views of a batch of a pass count as one", "training/passes.py",
+        "[(self._steps < self._allowed, _OUTSIDE)]", "[]",
+        "training/test_handed_out.py::test_another_view_of_a_batch_of_a_pass_is_refused[False]",
+        "training/test_handed_out.py::test_another_view_of_a_batch_of_a_pass_is_refused[True]",
+    ),
+    mutation(
+        15, "a graph takes steps that the ledger's file does not hold", "training/trainer.py",
+        "if SPENDING.file(self._model) is not None:", "if False:",
+        "training/test_handed_out.py::"
+        "test_a_graph_takes_no_step_that_the_ledgers_file_does_not_hold",
+    ),
+    mutation(
+        1, "what a graph refuses is computed all the same", "training/trainer.py",
+        "tf.control_dependencies([*refused, *noted])", "tf.control_dependencies(noted)",
+        "training/test_handed_out.py::test_another_view_of_a_batch_of_a_pass_is_refused[True]",
+    ),
+    mutation(
+        1, "an iterator begins a pass within another", "sampling/iterators.py",
+        "        if self._taken % steps_per_pass:", "        if False:",
+        "training/test_batched_data.py::"
+        "test_an_iterator_that_was_left_within_a_pass_begins_no_other",
+    ),
+    mutation(
+        4, "padding of a sampler's batches is trained on", "sampling/upstream.py",
+        "if any(each in _SAMPLED for each in data_sets_of(dataset)):", "if False:",
+        "training/test_batched_data.py::"
+        "test_batches_of_a_sampler_without_their_presence_are_refused",
+    ),
+    mutation(
         15, "the file of a model that is compiled anew holds an empty ledger",
-        "optimizers/ledger_in_file.py", "in models_compiled_with(optimizer):", "in ():",
+        "optimizers/ledger_in_file.py",
+        "in models_compiled_with(optimizer):\n        SPENDING", "in ():\n        SPENDING",
         "training/test_spent_follows_variables.py::"
         "test_a_loaded_model_that_is_compiled_anew_keeps_its_ledger_in_the_next_file",
     ),

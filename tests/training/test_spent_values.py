@@ -256,7 +256,15 @@ def weights_after_compile(fitted, path):
     return model
 
 
-@pytest.mark.parametrize("load", [whole_model, weights_after_compile])
+def weights_loaded_once_more(fitted, path):
+    """By Keras, into a model that it has loaded."""
+    model = whole_model(fitted, path)
+    fitted.save_weights(path / "model.weights.h5")
+    model.load_weights(path / "model.weights.h5")
+    return model
+
+
+@pytest.mark.parametrize("load", [whole_model, weights_after_compile, weights_loaded_once_more])
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_loaded_model_that_ordinary_training_changes_is_marked_whether_one_has_asked_or_not(
     fitted, data, tmp_path, load, asked
@@ -264,7 +272,6 @@ def test_a_loaded_model_that_ordinary_training_changes_is_marked_whether_one_has
     model = load(fitted, tmp_path)
     if asked:
         assert not is_unknown(model)
-    tfdp.make_standard(model)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(*data(), verbose=0)
     assert is_unknown(model)

@@ -265,17 +265,22 @@ def test_a_pass_over_shuffled_data_counts_as_it_is_begun(private, small_model, d
 
 
 def test_passes_that_are_walked_side_by_side_count_as_those_begun(private, small_model, data):
-    """Eight passes of which the first batch of each was released counted as two."""
+    """The first batch of a pass, released within another that holds it as well, counts as two."""
     model = private(small_model(), noise_multiplier=4.0)
     sampling = Sampling.shuffle(6, steps_per_pass=4)
     trainer = tfdp.PrivateTrainer(model, sampling, steps=80)
-    passes = [trainer.one_pass(shuffled(data)) for _ in range(8)]
-    for one in passes:
-        trainer.apply(trainer.gradients(forward_of(model), next(one)))
-    true = tfdp.accounting.PrivacyLedger([tfdp.accounting.LedgerEntry(sampling, 4.0, steps=32)])
+    first, second = trainer.one_pass(shuffled(data)), trainer.one_pass(shuffled(data)[::-1])
+    batch = next(first)
+    next(second)
+    trainer.apply(trainer.gradients(forward_of(model), batch))
+    with pytest.raises(RuntimeError, match="another view of a batch"):
+        trainer.gradients(forward_of(model), shuffled(data)[3])
+    for batch in second:
+        trainer.apply(trainer.gradients(forward_of(model), batch))
+    true = tfdp.accounting.PrivacyLedger([tfdp.accounting.LedgerEntry(sampling, 4.0, steps=8)])
     assert tfdp.privacy_spent(model, DELTA) >= true.epsilon(DELTA)
     with pytest.raises(RuntimeError, match="Finish a pass before the next"):
-        next(passes[0])
+        next(first)
 
 
 def test_a_layer_that_is_unfrozen_before_apply_is_refused(private, small_model, data):
