@@ -13,6 +13,7 @@ NUMBERS = {
     "condition": lambda x: tf.where(tf.shape(x)[0] > 9, x, -x),
     "branch": lambda x: tf.cond(tf.shape(x)[0] > 9, lambda: x, lambda: -x),
     "after arithmetic": lambda x: x * tf.cast(-(-tf.shape(x)[0] // 8), x.dtype),
+    "of a slice of a shape": lambda x: x * tf.cast(tf.slice(tf.shape(x), [0], [1])[0], x.dtype),
     "of part of a shape": lambda x: x * tf.cast(tf.reduce_prod(tf.shape(x)[:1]), x.dtype),
 }
 SHAPES = {
@@ -23,9 +24,11 @@ SHAPES = {
     "repeated": lambda x: tf.tile(tf.ones([1, 4]), [tf.shape(x)[0], 1]) * x,
     "flattened": lambda x: tf.reshape(x, [-1, tf.reduce_prod(tf.shape(x)[1:])]),
     "length of another axis": lambda x: x / tf.cast(tf.shape(x)[-1], x.dtype),
+    "cross entropy": lambda x: tf.nn.softmax_cross_entropy_with_logits(x[:, None], x[:, None]),
     "tensordot": lambda x: tf.tensordot(x[:, None], tf.ones([4, 3]), 1),
 }
 LAYERS = {
+    "transposed": (keras.layers.Conv1DTranspose(2, 3), lambda f, x: f(x[:, :, None])),
     "attention": (keras.layers.MultiHeadAttention(2, 3), lambda f, x: f(x[:, None], x[:, None])),
     "lstm": (keras.layers.LSTM(3), lambda f, x: f(x[:, None])),
     "dropout": (keras.layers.Dropout(0.5), lambda f, x: f(x, training=True)),

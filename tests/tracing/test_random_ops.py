@@ -109,9 +109,7 @@ def test_no_state_that_is_saved_tells_how_many_rows_were_drawn(method, microbatc
     before = [g.state.numpy() for g in generators]
     tfdp.make_private(model, microbatch_size=microbatch_size)
     model.compile(
-        tfdp.DPSGDOptimizer(
-            "sgd", l2_norm_clip=1.0, noise_multiplier=1.0, gradient_method=method
-        ),
+        tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, gradient_method=method),
         "mse",
         jit_compile=False,
     )
@@ -125,9 +123,7 @@ def test_xla_draws_anew_at_each_step_and_in_each_part():
     tfdp.make_private(model, microbatch_size=2)
     # The learning rate is zero, so that only the drawn numbers can change the loss.
     model.compile(
-        tfdp.DPSGDOptimizer(
-            keras.optimizers.SGD(0.0), l2_norm_clip=1.0, noise_multiplier=1.0
-        ),
+        tfdp.DPSGDOptimizer(keras.optimizers.SGD(0.0), l2_norm_clip=1.0, noise_multiplier=1.0),
         "mse",
         jit_compile=True,
     )
@@ -157,17 +153,11 @@ class WithGenerator(L.Layer):
         return x + self.generator.normal(tf.shape(x))
 
 
-class FromGamma(L.Layer):
-    def call(self, x):
-        return x + tf.random.gamma(tf.shape(x), 1.0)
-
-
 @pytest.mark.parametrize(
     "layer, remedy",
     [
         (Inner, "Remove the @tf.function"),
         (WithGenerator, "keras.random.SeedGenerator"),
-        (FromGamma, "keras.random.SeedGenerator"),
     ],
 )
 def test_draws_that_cannot_be_replaced_are_refused_before_anything_is_spent(layer, remedy):
@@ -191,8 +181,13 @@ def test_draws_that_cannot_be_replaced_are_refused_before_anything_is_spent(laye
         (lambda n: keras.random.beta((n,), 2.0, 3.0), stats.beta(2.0, 3.0)),
         (lambda n: tf.random.normal((n,)), stats.norm()),
         (lambda n: tf.random.truncated_normal((n,)), stats.truncnorm(-2, 2)),
+        (lambda n: tf.random.gamma((n,), 2.0), stats.gamma(2.0)),
+        (lambda n: tf.random.gamma((), tf.fill((n,), 2.0)), stats.gamma(2.0)),
     ],
-    ids=["normal", "uniform", "truncated", "gamma", "beta", "tf normal", "tf truncated"],
+    ids=[
+        *("normal", "uniform", "truncated", "gamma", "beta", "tf normal", "tf truncated"),
+        *("tf gamma", "tf gamma for each"),
+    ],
 )
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_the_law_of_a_draw_stays_as_it_was(draw, law, jit_compile):
@@ -224,6 +219,64 @@ def test_integers_keep_their_law(draw):
 
     counts = np.bincount(drawn().numpy(), minlength=5)
     assert counts[:2].sum() == 0 and stats.chisquare(counts[2:]).pvalue > 1e-4
+
+
+def test_counts_keep_their_law_for_each_rate():
+    @tf.function
+    def drawn():
+        with random_numbers_from(FixedSource()):
+            return tf.random.poisson((4096,), [1.0, 4.0])
+
+    for counts, rate in zip(drawn().numpy().T, (1.0, 4.0), strict=True):
+        found = np.bincount(counts.astype(int), minlength=12)[:12]
+        expected = stats.poisson(rate).pmf(np.arange(12))
+        enough = expected * 4096 > 5
+        rest = [4096 - found[enough].sum()], [4096 * (1.0 - expected[enough].sum())]
+        observed = np.append(found[enough], rest[0])
+        assert stats.chisquare(observed, np.append(4096 * expected[enough], rest[1])).pvalue > 1e-4
+
+
+class Drawing(L.Layer):
+    """Draws by a function of a seed generator and of what comes in."""
+
+    def __init__(self, draw):
+        super().__init__()
+        self.draw, self.seed = draw, keras.random.SeedGenerator(1)
+
+    def call(self, x):
+        return x + keras.ops.cast(self.draw(self.seed, x), "float32")
+
+
+def rows_shuffled(seed, x):
+    return tf.transpose(keras.random.shuffle(tf.transpose(x), seed=seed))
+
+
+KERAS = keras.random
+DRAWN = {
+    "gamma": lambda seed, x: KERAS.gamma(keras.ops.shape(x), 2.0, seed=seed),
+    "gamma of data": lambda seed, x: KERAS.gamma(keras.ops.shape(x), 1.0 + x**2, seed=seed),
+    "beta": lambda seed, x: KERAS.beta(keras.ops.shape(x), 2.0, 3.0, seed=seed),
+    "binomial": lambda seed, x: KERAS.binomial(keras.ops.shape(x), 3.0, 0.5, seed=seed),
+    "categorical": lambda seed, x: KERAS.categorical(x, 1, seed=seed),
+    "integers": lambda seed, x: KERAS.randint(keras.ops.shape(x), 0, 3, seed=seed),
+    "features exchanged": rows_shuffled,
+    "tf gamma": lambda seed, x: tf.random.gamma([], 1.0 + x**2),
+    "tf poisson": lambda seed, x: tf.random.poisson(tf.shape(x), 2.0),
+    "tf categorical": lambda seed, x: tf.random.categorical(x, 1),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*one example at a time")
+@pytest.mark.parametrize("name", DRAWN)
+def test_models_that_draw_in_any_way_train(name):
+    """Some were refused for wrong gradients: each example alone had drawn other numbers."""
+    layers = [L.Dense(3, "tanh"), Drawing(DRAWN[name]), L.Dense(1)]
+    model = tfdp.make_private(keras.Sequential([keras.Input((WIDTH,)), *layers]))
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1e-3), "mse")
+    before = model.get_weights()
+    model.fit(np.ones((8, WIDTH)), np.ones((8, 1)), batch_size=4, verbose=0)
+    for old, new in zip(before, model.get_weights(), strict=True):
+        assert np.abs(old - new).max() > 1e-4
 
 
 def test_random_numbers_cannot_be_replaced_in_eager_mode():

@@ -18,6 +18,9 @@ ExpandDims Squeeze Reshape Cast BroadcastArgs
 """.split()
 
 
+_LENGTHS = {**LENGTHS, **dict.fromkeys(["Conv2DBackpropInput", "Conv3DBackpropInputV2"], [0])}
+
+
 def is_used_as_number(graph: tf.Graph) -> bool:
     """Whether the number of examples goes into anything but shapes, positions and lengths.
 
@@ -46,12 +49,12 @@ def is_used_as_number(graph: tf.Graph) -> bool:
         slots = [index for index, tensor in enumerate(op.inputs) if id(tensor) in holding]
         if not slots or _leaves_it_out(op):
             continue
-        if op.type in ("StridedSlice", "GatherV2") and slots == [0]:
+        if op.type in ("Slice", "StridedSlice", "GatherV2") and slots == [0]:
             holding |= {id(output) for output in op.outputs}
         elif op.type in _SAME_KIND and all(output.dtype.is_integer for output in op.outputs):
-            if not set(slots) <= set(LENGTHS.get(op.type, ())):
+            if not set(slots) <= set(_LENGTHS.get(op.type, ())):
                 holding |= {id(output) for output in op.outputs}
-        elif not (is_random(op.type) or set(slots) <= set(LENGTHS.get(op.type, ()))):
+        elif not (is_random(op.type) or set(slots) <= set(_LENGTHS.get(op.type, ()))):
             return True
     return False
 

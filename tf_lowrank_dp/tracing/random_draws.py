@@ -89,6 +89,26 @@ _CATEGORICAL = _seeded(
     )
 )
 
+
+def _for_each(draw: Callable, parameter: Callable) -> Callable:
+    """Replaces an operation that draws a shape for each of its parameters at position 1."""
+
+    def drawn(
+        inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], source: Source
+    ) -> tf.Tensor:
+        shape = tf.concat([inputs[0], tf.shape(inputs[1], inputs[0].dtype)], axis=0)
+        return draw([shape, *parameter(inputs[1])], outputs, source)
+
+    return drawn
+
+
+_GAMMA = _keyed("StatelessRandomGammaV3", "alpha")
+_POISSON = _seeded(
+    lambda inputs, outputs, seed: tf.raw_ops.StatelessRandomPoisson(
+        shape=inputs[0], seed=seed, lam=inputs[2], dtype=outputs[0].dtype
+    )
+)
+
 # What draws, and what draws instead, from its inputs, its outputs and a source of keys.
 DRAWS: dict[str, Callable] = {
     "StatelessRandomUniformV2": _UNIFORM,
@@ -105,7 +125,8 @@ DRAWS: dict[str, Callable] = {
     "RandomUniformInt": _integers,
     "StatelessRandomUniformFullIntV2": _keyed_of_dtype("StatelessRandomUniformFullIntV2"),
     "StatelessRandomUniformFullInt": _keyed_of_dtype("StatelessRandomUniformFullIntV2"),
-    "StatelessRandomGammaV3": _keyed("StatelessRandomGammaV3", "alpha"),
+    "StatelessRandomGammaV3": _GAMMA,
+    "RandomGamma": _for_each(_GAMMA, lambda alpha: [None, None, None, alpha]),
     "StatelessShuffle": _shuffled,
     "RandomShuffle": _shuffled,
     "StatelessMultinomial": _CATEGORICAL,
@@ -120,11 +141,8 @@ DRAWS: dict[str, Callable] = {
             shape=inputs[0], seed=seed, counts=inputs[2], probs=inputs[3], dtype=outputs[0].dtype
         )
     ),
-    "StatelessRandomPoisson": _seeded(
-        lambda inputs, outputs, seed: tf.raw_ops.StatelessRandomPoisson(
-            shape=inputs[0], seed=seed, lam=inputs[2], dtype=outputs[0].dtype
-        )
-    ),
+    "StatelessRandomPoisson": _POISSON,
+    "RandomPoissonV2": _for_each(_POISSON, lambda rate: [None, rate]),
     "StatelessParameterizedTruncatedNormal": _seeded(
         lambda inputs, outputs, seed: tf.raw_ops.StatelessParameterizedTruncatedNormal(
             shape=inputs[0],
@@ -142,6 +160,7 @@ OF_DATA = {
     *("StatelessShuffle", "RandomShuffle", "StatelessMultinomial", "Multinomial"),
     *("StatelessRandomGammaV2", "StatelessRandomGammaV3", "StatelessRandomBinomial"),
     *("StatelessRandomPoisson", "StatelessParameterizedTruncatedNormal"),
+    *("RandomGamma", "RandomPoissonV2"),
 }
 
 # What makes keys and counters, which are not used, and a derivative.

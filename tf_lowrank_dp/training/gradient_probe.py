@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -14,23 +13,31 @@ import tensorflow as tf
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
-from tf_lowrank_dp.tracing.random_ops import ConstantSource, random_numbers_from
+from tf_lowrank_dp.tracing.random_ops import FixedSource, random_numbers_from
+from tf_lowrank_dp.training.traced_losses import TracedLosses
 
 # Of gradients, and the share of the whole gradient with which a variable's is at least compared.
 _GRADIENTS = {True: (0.05, 0.01), False: (0.2, 0.1)}  # all layers compute in float32, or not
 
 
 def check_gradients(
-    model: keras.Model, forward: Callable, batches: Sequence, weights: Sequence[Sequence[tf.Tensor]]
+    model: keras.Model,
+    forward: Forward,
+    together: TracedLosses,
+    batches: Sequence[Nested],
+    weights: Sequence[Sequence[tf.Tensor]],
 ) -> None:
-    """Compares a weighted sum of recorded gradients with the examples' own, one at a time.
+    """Compares a weighted sum of recorded gradients with the gradient of the weighted losses.
 
-    Factors that differ tell the rows of the examples apart.
+    Factors that differ tell the rows of the examples apart.  Both draw the same random numbers, as
+    they draw in the same order.
 
     Args:
         model: a built model.
         forward: takes a batch and returns losses `(b,)` and more.
+        together: the losses of `forward`.
         batches: of random data, of which the first with finite gradients is compared.
         weights: values of the trainable variables, tried one after the other for each.
 
@@ -41,32 +48,26 @@ def check_gradients(
     factors = tf.linspace(0.5, 1.5, rows)
     variables = model.trainable_variables
 
-    def scope(values: Sequence[keras.Variable]) -> AbstractContextManager:
-        return keras.StatelessScope(list(zip(variables, values, strict=True)), collect_losses=True)
-
     @tf.function(autograph=False)
     def recorded(batch: Nested, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        with random_numbers_from(ConstantSource()), scope(values):
+        scope = keras.StatelessScope(list(zip(variables, values, strict=True)), collect_losses=True)
+        with random_numbers_from(FixedSource()), scope:
             gradients = bookkeeping(model, forward, batch).gradients
             return [gradient.weighted_sum(factors) for gradient in gradients]
 
-    @tf.function(autograph=False)
-    def ordinary(example: Nested, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        with random_numbers_from(ConstantSource()), tf.GradientTape() as tape:
+    def ordinary(batch: Nested, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
             tape.watch(values)
-            with scope(values):
-                losses, _ = forward(example)
-        gradients = tape.gradient(losses, values, unconnected_gradients="zero")
+            losses = together(batch, values)
+        factor = tf.cast(factors, losses.dtype)
+        gradients = tape.gradient(losses, values, factor, unconnected_gradients="zero")
         return [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in gradients]
 
     for batch, values in itertools.product(batches, weights):
-        expected = [tf.zeros(v.shape) for v in variables]
-        for row in range(rows):
-            own = tf.nest.map_structure(lambda leaf, row=row: leaf[row : row + 1], batch)
-            gradients = ordinary(own, values)
-            expected = [e + factors[row] * g for e, g in zip(expected, gradients, strict=True)]
+        expected = ordinary(batch, values)
         if np.isfinite(float(tf.linalg.global_norm(expected))):
-            _compare(model, recorded(batch, values), expected)
+            found = recorded.get_concrete_function(batch, values)
+            _compare(model, found(batch, values), expected)
             return
 
 
