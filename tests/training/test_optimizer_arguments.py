@@ -5,6 +5,7 @@ import math
 import pickle
 
 import keras
+import numpy as np
 import pytest
 
 import tf_lowrank_dp as tfdp
@@ -133,3 +134,28 @@ class Plain(keras.optimizers.SGD):
 @pytest.mark.parametrize("make", [lambda: keras.optimizers.Adam(Warmup()), lambda: Plain(0.1)])
 def test_optimizers_without_a_config_train_as_ordinarily(twins, small_model, data, make):
     twins(small_model, data(), make, epochs=1)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_set_as_an_attribute_is_checked_before_a_run_begins(
+    name, private, small_model, data
+):
+    model = private(small_model(), **{k: v for k, v in GOOD.items() if k != "l2_norm_clip"})
+    for setting, value in BAD[name].items():
+        setattr(model.optimizer, setting, value)
+    with pytest.raises(ValueError, match="Expected"):
+        model.fit(*data(), batch_size=6, verbose=0)
+    assert model.optimizer.ledger.num_steps == 0
+
+
+def test_a_clip_norm_of_numpy_that_is_set_as_an_attribute_is_that_of_the_run(
+    private, small_model, data
+):
+    """It was clipped at 1, as no Python number."""
+    model = private(small_model(), noise_multiplier=1e-9, optimizer=keras.optimizers.SGD(1.0))
+    model.optimizer.l2_norm_clip = np.float32(1e-3)
+    before = model.get_weights()
+    model.fit(*data(), batch_size=24, verbose=0)
+    moved = [(a - b).ravel() for a, b in zip(model.get_weights(), before, strict=True)]
+    assert np.linalg.norm(np.concatenate(moved)) <= 1.001e-3
+    assert model.optimizer.ledger.entries[0].l2_norm_clip == pytest.approx(1e-3)

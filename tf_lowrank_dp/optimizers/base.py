@@ -10,34 +10,28 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_lowrank_dp import _validate
 from tf_lowrank_dp._types import LearningRate
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.algorithms.algorithm import Algorithm, settings_of
 from tf_lowrank_dp.algorithms.context import PublicGradients, ReleaseContext
 from tf_lowrank_dp.algorithms.state import AlgorithmState
 from tf_lowrank_dp.errors import NotPrivateError
-from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.optimizers import ledger_in_file
 from tf_lowrank_dp.optimizers.checks import (
     ALREADY_PRIVATE,
     NOT_PRIVATE,
     check_inner,
-    check_scales,
     refuse_foreign_arguments,
 )
-from tf_lowrank_dp.optimizers.clips import ClipNorm, checked_clip_norm
+from tf_lowrank_dp.optimizers.clips import ClipNorm
 from tf_lowrank_dp.optimizers.releases import ReleaseBlocks, composed_space, mechanism_name
+from tf_lowrank_dp.optimizers.settings import SETTINGS, checked
 from tf_lowrank_dp.per_example.parameter import Parameter
 from tf_lowrank_dp.release.public_data import PublicData
 from tf_lowrank_dp.release.scaled import scaled_anchors, scales_of
 from tf_lowrank_dp.release.space import Normal, ReleaseSpace
 from tf_lowrank_dp.spending import SPENDING
 
-_SETTINGS = """
-l2_norm_clip epsilon delta noise_multiplier planned_steps clipping centering gradient_scale
-gradient_method accountant name
-""".split()
 _SIGMA_KEY = "calibrated_noise_multiplier"
 
 
@@ -83,6 +77,15 @@ class DPOptimizer(keras.optimizers.Optimizer):
     4
     """
 
+    l2_norm_clip: ClipNorm
+    epsilon: float | None
+    delta: float | None
+    noise_multiplier: float | None
+    clipping: str
+    centering: bool
+    gradient_scale: dict[str, float]
+    gradient_method: str
+
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         of_init = inspect.signature(cls.__init__)  # not that of __new__, in help and in editors
@@ -110,39 +113,37 @@ class DPOptimizer(keras.optimizers.Optimizer):
         seed: int | None = None,
         name: str | None = None,
     ):
-        _validate.epsilon_delta_or_noise_multiplier(
-            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier
-        )
-        l2_norm_clip = checked_clip_norm(l2_norm_clip, noise_multiplier)
-        check_scales(gradient_scale or {})
-        _validate.one_of(
-            ("flat", "per_layer"),
+        settings = checked(
+            l2_norm_clip=l2_norm_clip,
+            epsilon=epsilon,
+            delta=delta,
+            noise_multiplier=noise_multiplier,
+            planned_steps=planned_steps,
             clipping=clipping,
-            remedy="Automatic clipping is l2_norm_clip=tfdp.AutomaticClip(), with either.",
+            centering=centering,
+            gradient_scale=gradient_scale,
+            gradient_method=gradient_method,
+            accountant=accountant,
         )
-        _validate.one_of(tuple(METHODS), gradient_method=gradient_method)
-        _validate.one_of(("pld", "rdp"), accountant=accountant)
-        if planned_steps is not None:
-            _validate.integer_at_least(1, planned_steps=planned_steps)
         inner = keras.optimizers.get(optimizer)
         if isinstance(inner, DPOptimizer):
             raise ValueError(ALREADY_PRIVATE.format(type(inner).__name__))
-        check_inner(inner, centering, gradient_method)
+        check_inner(inner, settings["centering"], gradient_method)
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
         self.algorithm = algorithm
         self.algorithm_state = AlgorithmState()
-        self.l2_norm_clip = l2_norm_clip
-        self.epsilon = epsilon
-        self.delta = delta
-        self.noise_multiplier = noise_multiplier
-        self.planned_steps = planned_steps
-        self.clipping = clipping
-        self.centering = bool(centering)
-        self.gradient_scale = dict(gradient_scale or {})
-        self.gradient_method = gradient_method
-        self.accountant = accountant
+        self.__dict__.update(settings)
         self.seed = seed
+
+    def check_settings(self) -> None:
+        """Checks arguments that were set as attributes since, before a training run begins.
+
+        Raises:
+            ValueError: as the constructor does.
+        """
+        self.__dict__.update(checked(**{name: getattr(self, name) for name in SETTINGS}))
+        check_inner(self.inner_optimizer, self.centering, self.gradient_method)
 
     def release_context(
         self,
@@ -284,7 +285,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
     @property
     def privacy_settings(self) -> dict:
         """All arguments by name, but the inner optimizer: not every one of those has a config."""
-        settings = {name: getattr(self, name) for name in _SETTINGS}
+        settings = {name: getattr(self, name) for name in (*SETTINGS, "name")}
         return {**settings, **settings_of(self.algorithm)}
 
     def get_config(self) -> dict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -14,6 +15,17 @@ _BEYOND = {  # XLA wants constant sizes, or has no such operation
     *("Bincount", "DenseBincount", "RaggedBincount", "DynamicPartition", "DynamicStitch"),
     *("RandomShuffle", "StatelessShuffle"),
 }
+
+
+def vectorized_map(function: Callable, elements: Nested) -> Nested:
+    """`tf.vectorized_map` that does not log each operation for which it takes a loop."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        return tf.vectorized_map(function, elements)
+    finally:
+        logger.setLevel(level)
 
 
 def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
@@ -35,7 +47,7 @@ def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
 
     @tf.function(jit_compile=True, autograph=False)
     def mapped(elements: Nested) -> Nested:
-        return tf.vectorized_map(function, elements)
+        return vectorized_map(function, elements)
 
     leaves = tf.nest.flatten(elements)
     known = [leaf.shape[0] for leaf in leaves if leaf.shape[0] is not None]

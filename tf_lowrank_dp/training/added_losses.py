@@ -13,6 +13,7 @@ from tf_lowrank_dp._keras.layers import layers_of, own_losses
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import current_graph
+from tf_lowrank_dp.per_example.vectorized_map import vectorized_map
 from tf_lowrank_dp.training.separated_losses import separated
 
 _SEPARABLE = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
@@ -134,7 +135,7 @@ def _collecting(
                 "an activity regulariser inside a loop or branch of the layer around it. Put "
                 "the regulariser on the surrounding layer, or remove it."
             )
-        value = tf.cast(tf.vectorized_map(regularizer, outputs), tf.float32)
+        value = tf.cast(vectorized_map(regularizer, outputs), tf.float32)
         values.append(value)
         return tf.zeros_like(value)
 

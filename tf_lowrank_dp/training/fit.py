@@ -116,6 +116,7 @@ def fit(
             "model.compile(optimizer, loss) with a private optimizer first."
         )
     optimizer = private_optimizer(model)
+    optimizer.check_settings()
     validate_training_step(model)
     warn_about_adapted_layers(model, augment)
     check_units(

@@ -99,6 +99,7 @@ class PrivateTrainer:
                 "Expected steps, the number of steps that the budget shall last. Received: None "
                 "with an endless sampler. Pass steps=... or compile with noise_multiplier=..."
             )
+        private_optimizer(model).check_settings()
         validate_model(model)
         public = private_optimizer(model).public_data
         if public is not None:
