@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import CellType, CodeType
 from typing import Any
 
 import tensorflow as tf
@@ -47,20 +48,55 @@ def spec_of(tensor: tf.Tensor) -> tf.TensorSpec:
     return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 
-def is_same_code(function: Callable, other: Callable) -> bool:
-    """Whether two functions are one, or the same code made again over the same objects.
+class Code:
+    """What a Python function is made of when it is looked at: its code and what that uses.
 
-    A function that is written inside of a training loop is made at each step.
+    A function that is written inside of a training loop is made at each step, over the same
+    objects; one that is written before it may use numbers that change.  Numbers and texts are
+    compared by value, all else by identity: what changes inside of an object is not seen.
     """
-    return function is other or _parts(function) == _parts(other) != []
+
+    def __init__(self, function: Callable):
+        self._parts = _parts(function)
+
+    def is_that_of(self, function: Callable) -> bool:
+        """Whether a function is made of the same, now."""
+        parts = _parts(function)
+        return len(parts) == len(self._parts) and all(map(_is_same, parts, self._parts))
 
 
-def _parts(function: Callable) -> list[int]:
-    """Identities of all that makes a Python function; empty for other callables."""
+_BY_VALUE = (bool, int, float, complex, str, bytes)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    return type(one) is type(other) and isinstance(one, _BY_VALUE) and one == other
+
+
+def _parts(function: Callable) -> list:
+    """All that makes a Python function, numbers of its module included; itself if it is none."""
     code = getattr(function, "__code__", None)
     if code is None:
-        return []
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        return [function]
+    cells = [_contents(cell) for cell in function.__closure__ or ()]
     named = (function.__kwdefaults__ or {}).values()
+    of_module = [function.__globals__.get(name) for name in _names(code)]
+    numbers = [each if isinstance(each, _BY_VALUE) else None for each in of_module]
     owner = getattr(function, "__self__", None)
-    return [id(part) for part in [code, owner, *cells, *(function.__defaults__ or ()), *named]]
+    return [code, owner, *cells, *(function.__defaults__ or ()), *named, *numbers]
+
+
+def _contents(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not yet assigned
+        return cell
+
+
+def _names(code: CodeType) -> list[str]:
+    """The names that a function's code looks up in its module, those of functions in it as well."""
+    inner = [
+        name for const in code.co_consts if isinstance(const, CodeType) for name in _names(const)
+    ]
+    return [*code.co_names, *inner]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 
 import keras
@@ -17,7 +18,7 @@ from tf_lowrank_dp.training.agreement import refuse_custom_loop
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.draws import Check, Draws, refuse_at_once, refuse_in_graph, withheld
-from tf_lowrank_dp.training.given_forward import check_batch, is_same_code, spec_of, with_outputs
+from tf_lowrank_dp.training.given_forward import Code, check_batch, spec_of, with_outputs
 from tf_lowrank_dp.training.handed_out import HandedOut
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
 from tf_lowrank_dp.training.passes import Passes
@@ -31,6 +32,12 @@ _NOT_NOTED = (
     "Expected a step that the ledger's file holds before it is taken. Received: one in a graph, "
     "which cannot write to it. Call trainer.check_budget() before each step of a tf.function, or "
     "trainer.check_budget(n) before n of them."
+)
+_MANY_TRACES = 4
+_TRACED_ANEW = (
+    f"forward was looked at and traced {_MANY_TRACES} times, as it was another function each time, "
+    "or used other Python numbers. Pass the same one, and keep numbers that change, such as the "
+    "weight of a term, in a tf.Variable."
 )
 _FURTHER = 4  # times the steps planned: how far a graph knows what a budget allows
 
@@ -106,8 +113,9 @@ class PrivateTrainer:
             warn_about_overlap(public.features, sampler)
         self._model = model
         self._reads = getattr(sampler, "reads", ())
-        self._judge: tuple[Callable, JudgedGraphs] | None = None
-        self._graph: tuple[Callable, tf.types.experimental.PolymorphicFunction] | None = None
+        self._judge: tuple[Code, JudgedGraphs] | None = None
+        self._traces = 0
+        self._graph: tuple[Code, tf.types.experimental.PolymorphicFunction] | None = None
         seeded = getattr(sampler, "seeded", False)
         self._draws = Draws(sampling, sampling is not sampler, seeded)
         self._run = start_run(model, sampling, steps or 1, seeded=seeded)
@@ -122,7 +130,9 @@ class PrivateTrainer:
             forward: takes a dict like `batch` without `presence` and `draw`, calls the model, and
                 returns one loss per example, `(b,)`, and anything else as nested tensors
                 `(b, ...)`.  It is traced into a graph, also in eager mode, and first with random
-                data: pass the same function at each step, as another one is tried and traced anew.
+                data: pass the same function at each step, as another one, or one whose Python
+                numbers have changed, is tried and traced anew.  What changes inside of objects
+                that it uses is not seen: use a `tf.Variable`.
             batch: a logical batch, see `tf_lowrank_dp.sampling.batch`.
 
         Raises:
@@ -166,14 +176,14 @@ class PrivateTrainer:
         self, forward: Callable, watched: Callable
     ) -> tf.types.experimental.PolymorphicFunction:
         """The release as a graph, traced anew for another `forward`."""
-        if self._graph is None or not is_same_code(self._graph[0], forward):
+        if self._graph is None or not self._graph[0].is_that_of(forward):
             engine, checked = self._run.engine, with_outputs(forward)
 
             @tf.function(autograph=False, reduce_retracing=True)
             def release(batch: Nested, presence: tf.Tensor) -> list[tf.Tensor]:
                 return engine.private_gradients(checked, batch, presence, watched=watched)
 
-            self._graph = forward, release
+            self._graph = Code(forward), release
         return self._graph[1]
 
     def apply(self, gradients: list[tf.Tensor]) -> None:
@@ -245,8 +255,8 @@ class PrivateTrainer:
 
     def _judged(self, forward: Callable, batch: Nested) -> JudgedGraphs:
         """Tries each `forward` on random data before its first release, as `fit` does."""
-        if self._judge is None or not is_same_code(self._judge[0], forward):
-            run, state = self._run, state_of(self._model)
+        if self._judge is None or not self._judge[0].is_that_of(forward):
+            code, run, state = Code(forward), self._run, state_of(self._model)
             sizes = units_of_parts(run.sampling, state.microbatch_size, 1, state.workers.count)
             method = run.engine.gradient_method
             judge = JudgedGraphs(self._model, with_outputs(forward), method, *sizes)
@@ -263,7 +273,10 @@ class PrivateTrainer:
             judge.count_for(run.record)
             judge.add_reads(self._reads)
             run.engine = dataclasses.replace(run.engine, part_rows=judge.units)
-            self._judge, run.judged = (forward, judge), judge
+            self._judge, run.judged = (code, judge), judge
+            self._traces += 1
+            if self._traces == _MANY_TRACES:
+                warnings.warn(_TRACED_ANEW, stacklevel=3)
         return self._judge[1]
 
     def _check_present(self) -> None:

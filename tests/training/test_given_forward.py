@@ -1,0 +1,112 @@
+"""A forward is looked at again where it is another function, or uses other numbers."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+
+STEPS = 6
+module_weight = 1.0
+
+
+@pytest.fixture
+def loop(private, data):
+    """A model without clip and noise, its trainer, and batches of all rows."""
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    private(model, "sgd", l2_norm_clip=1e6, noise_multiplier=1e-12)
+    rows = len(data()[0])
+    sampler = tfdp.PoissonSampler(*data(), batch_size=rows, steps=STEPS)
+    return model, tfdp.PrivateTrainer(model, sampler), iter(sampler)
+
+
+def losses_of(model, batch):
+    return tf.reduce_mean(model(batch["x"]) ** 2, axis=-1)
+
+
+def norm(gradients):
+    return float(tf.linalg.global_norm(gradients))
+
+
+def of_a_cell(model):
+    weight = 1.0
+
+    def forward(batch):
+        return weight * losses_of(model, batch), ()
+
+    def change(value):
+        nonlocal weight
+        weight = value
+        return forward
+
+    return change
+
+
+def written_anew(model):
+    def change(value):
+        def forward(batch):
+            return value * losses_of(model, batch), ()
+
+        return forward
+
+    return change
+
+
+def of_a_default(model):
+    def change(value):
+        def forward(batch, weight=value):
+            return weight * losses_of(model, batch), ()
+
+        return forward
+
+    return change
+
+
+def of_the_module(model):
+    def forward(batch):
+        weighted = lambda losses: module_weight * losses  # noqa: E731
+        return weighted(losses_of(model, batch)), ()
+
+    def change(value):
+        global module_weight
+        module_weight = value
+        return forward
+
+    return change
+
+
+@pytest.mark.parametrize("made", [of_a_cell, written_anew, of_a_default, of_the_module])
+def test_a_number_that_changes_between_steps_is_that_of_the_step(loop, made):
+    """The weight of a term that is raised step by step, as for an autoencoder, stayed at first."""
+    model, trainer, batches = loop
+    change = made(model)
+    found = [norm(trainer.gradients(change(value), next(batches))) for value in (1.0, 10.0, 0.5)]
+    assert found[1] == pytest.approx(10.0 * found[0], rel=1e-3)
+    assert found[2] == pytest.approx(0.5 * found[0], rel=1e-3)
+
+
+def test_a_function_that_is_written_in_the_loop_is_traced_once(loop):
+    model, trainer, batches = loop
+    traces = []
+    for batch in batches:
+
+        def forward(batch):
+            traces.append(None)
+            return losses_of(model, batch), ()
+
+        trainer.gradients(forward, batch)
+        traces.append("step")
+    steps = [n for n, each in enumerate(traces) if each == "step"]
+    assert steps[-1] - steps[0] == STEPS - 1  # all traces are before the first step ends
+
+
+def test_many_traces_are_warned_of_with_the_remedy_and_that_works(loop, recwarn):
+    model, trainer, batches = loop
+    change, weight = written_anew(model), tf.Variable(1.0)
+    for value in (1.0, 2.0, 3.0, 4.0):
+        trainer.gradients(change(value), next(batches))
+    assert any("tf.Variable" in str(warning.message) for warning in recwarn.list)
+    forward = lambda batch: (weight * losses_of(model, batch), ())  # noqa: E731
+    first = norm(trainer.gradients(forward, next(batches)))
+    weight.assign(10.0)
+    assert norm(trainer.gradients(forward, next(batches))) == pytest.approx(10 * first, rel=1e-3)
