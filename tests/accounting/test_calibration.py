@@ -44,6 +44,22 @@ def test_calibrated_epsilon_is_at_most_the_target_and_within_one_percent_rdp(eps
     check_tight(z, epsilon, POISSON, 900, accountant="rdp")
 
 
+@pytest.mark.parametrize("epsilon", [3.0, 50.0])
+def test_the_target_holds_at_the_smallest_deltas_too(epsilon):
+    """50.15 was reported for 50 at 1e-12, where a coarser accountant is no bound of a fine one."""
+    sampling = Sampling.poisson(60_000, 64)
+    z = calibrate_noise_multiplier(epsilon, 1e-12, 64, 60_000, epochs=3)
+    assert (
+        0.98 * epsilon
+        < PrivacyLedger([LedgerEntry(sampling, z, 3 * 938)]).epsilon(1e-12)
+        <= epsilon
+    )
+    entry = LedgerEntry(sampling, 0.7)
+    steps = max_steps(epsilon, 1e-12, entry)
+    ledger = PrivacyLedger([LedgerEntry(sampling, 0.7, steps)])
+    assert ledger.epsilon(1e-12) <= epsilon
+
+
 def test_shuffled_passes_are_calibrated_within_one_percent():
     z = calibrate_noise_multiplier(1.0, DELTA, 1_000, 60_000, epochs=3, sampling=SHUFFLE)
     check_tight(z, 1.0, SHUFFLE, 180)

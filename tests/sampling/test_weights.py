@@ -81,3 +81,13 @@ def test_weights_of_another_structure_are_refused():
         weights.resolve_sample_weight(np.zeros(3), (np.ones(3),), None)
     with pytest.raises(ValueError, match="numbers"):
         weights.resolve_sample_weight(np.zeros(3), np.array(["1"] * 3), None)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_label_that_is_no_number_stops_nobody_and_weighs_one(bad):
+    found = weights.class_weights_to_sample_weights(np.array([0.0, bad, 1.0]), {0: 2.0, 1: 3.0})
+    assert found.tolist() == [2.0, 1.0, 3.0]
+    one_hot = np.eye(3)
+    one_hot[1] = bad
+    found = weights.class_weights_to_sample_weights(one_hot, {0: 2.0, 1: 4.0, 2: 3.0})
+    assert found.tolist() == [2.0, 1.0, 3.0]

@@ -27,6 +27,7 @@ _NOISE_SEARCH = {
     "rdp": {"rough": 0.05, "rdp": 1e-3},
 }
 _BOUND = {"pld": "coarse_pld", "rdp": "rdp"}  # of the accountant's epsilon, and quick
+_ROUNDED = 1e-8  # delta below which Fourier transforms round: coarse losses are no bound then
 _ROUGHLY = 8  # the rough epsilon is that many times too large at most, or a step is tried in vain
 _STEPS_SEARCH = {
     "pld": {"rough": 1.0, "coarsest_pld": 0.1, "coarse_pld": 0.01, "pld": 5e-4},
@@ -105,7 +106,9 @@ def calibrate_noise_multiplier(
         return spent.epsilon_by(method, delta, planned(noise_multiplier))
 
     found: tuple[float, float] | None = (1.0, -1.0)
-    for method, tolerance in _NOISE_SEARCH[accountant].items():
+    searches = _NOISE_SEARCH[accountant]
+    bound = _bound(accountant, delta)
+    for method, tolerance in {**searches, bound: searches.get(bound, 1e-3)}.items():
         start, slope = found or (1.0, -1.0)
         found = smallest(
             functools.partial(epsilon_at, method=method),
@@ -123,7 +126,7 @@ def calibrate_noise_multiplier(
             f"{_MAX_NOISE_MULTIPLIER:g} is enough for the rest. Raise the target, or plan less."
         )
     noise_multiplier = _float32_at_least(found[0])
-    if epsilon_at(noise_multiplier, _BOUND[accountant]) > epsilon:
+    if epsilon_at(noise_multiplier, bound) > epsilon:
         raise RuntimeError(
             f"Expected epsilon of at most {epsilon} at the calibrated value. Received: more, at "
             f"noise_multiplier={noise_multiplier}. Please report this as a bug."
@@ -180,7 +183,7 @@ def max_steps(
 
     further = [dataclasses.replace(entry, steps=limit)]
     if spent.epsilon_by("rough", delta, further) <= _ROUGHLY * epsilon and fits(
-        limit, _BOUND[accountant]
+        limit, _bound(accountant, delta)
     ):
         return limit
     steps, least = 1, 0
@@ -192,9 +195,13 @@ def max_steps(
             first_step=first_step,
             limit=limit,
         )
-        least = steps if method == _BOUND[accountant] else 0
+        least = steps if method == _bound(accountant, delta) else 0
     return steps
 
+
+def _bound(accountant: str, delta: float) -> str:
+    """The quickest method whose epsilon is never below that of the accountant."""
+    return accountant if delta < _ROUNDED else _BOUND[accountant]
 
 
 def _float32_at_least(value: float) -> float:

@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from tf_lowrank_dp.sampling import rows
 
+_NO_CLASS = -(2**31)
+
 
 def resolve_sample_weight(y: Any, sample_weight: Any, class_weight: Any) -> Any:
     """Turns the `sample_weight` and `class_weight` of `fit` into one structure of weights.
@@ -83,6 +85,9 @@ def _as_float(weight: np.ndarray) -> np.ndarray:
 def class_weights_to_sample_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
     """The weight of every example's class; classes that are not listed weigh 1.
 
+    So do labels that are NaN or infinite, whose examples count as absent in a step: one record
+    stops nobody's training.
+
     Args:
         y: integer labels `(n,)` or `(n, 1)` (floating dtypes with integer values too), or one-hot
             labels `(n, classes)`.
@@ -152,15 +157,16 @@ def _class_labels(y: Any) -> np.ndarray:
             "Expected integer labels (n,) or one-hot labels (n, classes) with `class_weight`. "
             f"Received: shape {y.shape}, dtype {y.dtype}. {remedy}"
         )
+    finite = np.isfinite(y.reshape(len(y), -1)).all(axis=1)
     if y.ndim == 2 and y.shape[1] != 1:
-        ones = np.count_nonzero(y == 1, axis=1)
-        if not (np.all(ones == 1) and np.count_nonzero(y) == y.shape[0]):
+        one_hot = (np.count_nonzero(y == 1, axis=1) == 1) & (np.count_nonzero(y, axis=1) == 1)
+        if not np.all(one_hot | ~finite):
             raise ValueError(
                 "Expected one-hot labels with `class_weight`: a single 1 in each row. "
                 f"Received: shape {y.shape} with other rows. {remedy}"
             )
-        return np.argmax(y, axis=1)
-    labels = y.reshape(-1)
+        return np.where(finite, np.argmax(y, axis=1), _NO_CLASS)
+    labels = np.where(finite, y.reshape(-1), _NO_CLASS)
     rounded = np.round(labels.astype(np.float64)).astype(np.int64)
     if not np.array_equal(rounded, labels):
         raise ValueError(
