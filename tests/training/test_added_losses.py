@@ -34,8 +34,16 @@ class Scalar(keras.layers.Layer):
         return x
 
 
-def divided_by_size(squares):
-    return keras.ops.sum(squares) / keras.ops.cast(keras.ops.shape(squares)[0], "float32")
+def divided_by_size(squares, factor=1.0):
+    return factor * keras.ops.sum(squares) / keras.ops.cast(keras.ops.shape(squares)[0], "float32")
+
+
+def divided_by_all(squares):
+    return -keras.ops.sum(squares) / keras.ops.cast(keras.ops.size(squares), "float32")
+
+
+def divided_by_length(squares):
+    return 0.01 * keras.ops.sum(squares) / keras.ops.cast(keras.ops.shape(squares)[1], "float32")
 
 
 SCALARS = {
@@ -43,6 +51,10 @@ SCALARS = {
     "mean of sums": lambda squares: keras.ops.mean(keras.ops.sum(squares, axis=-1)),
     "sum": lambda squares: 0.01 * keras.ops.sum(squares),
     "sum over size": divided_by_size,
+    "share of a sum over size": lambda squares: divided_by_size(squares, 0.1),
+    "mean of sums by hand": lambda squares: divided_by_size(squares) / 4.0,
+    "sum over all": divided_by_all,
+    "sum over another length": divided_by_length,
     "terms": lambda s: 2.0 * keras.ops.mean(s) - 0.1 * divided_by_size(s * s) + 0.01,
     "list": lambda s: keras.ops.sum([keras.ops.mean(s), 0.01 * keras.ops.sum(s)]),
     "mean of one long vector": lambda s: keras.ops.mean(keras.ops.reshape(s, [-1])),

@@ -15,6 +15,7 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
+from tf_lowrank_dp.tracing.example_axis import unmistakable_size
 from tf_lowrank_dp.tracing.random_ops import FixedSource, random_numbers_from
 from tf_lowrank_dp.training.traced_losses import TracedLosses
 
@@ -31,7 +32,8 @@ def check_gradients(
 ) -> None:
     """Compares a weighted sum of recorded gradients with the gradient of the weighted losses.
 
-    Factors that differ tell the rows of the examples apart.  Both draw the same random numbers, as
+    Factors that differ tell the rows of the examples apart, and there are as many as no length of
+    the model could be mistaken for, as in training.  Both draw the same random numbers, as
     they draw in the same order.
 
     Args:
@@ -44,7 +46,7 @@ def check_gradients(
     Raises:
         UnsupportedModelError: names a variable whose gradient would be wrong.
     """
-    rows = tf.nest.flatten(batches[0])[0].shape[0]
+    rows = unmistakable_size(tf.nest.flatten(batches[0])[0].shape[0], together.graph)
     factors = tf.linspace(0.5, 1.5, rows)
     variables = model.trainable_variables
 
@@ -63,7 +65,8 @@ def check_gradients(
         gradients = tape.gradient(losses, values, factor, unconnected_gradients="zero")
         return [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in gradients]
 
-    for batch, values in itertools.product(batches, weights):
+    for few, values in itertools.product(batches, weights):
+        batch = tf.nest.map_structure(lambda t: tf.gather(t, np.arange(rows) % t.shape[0]), few)
         expected = ordinary(batch, values)
         if np.isfinite(float(tf.linalg.global_norm(expected))):
             found = recorded.get_concrete_function(batch, values)

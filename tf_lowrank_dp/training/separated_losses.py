@@ -111,19 +111,33 @@ class _Reader:
             return None
         if is_product:
             return _Part(part.values * second, part.is_sum)
-        if factor == "size" or _is_size(first, second):
+        if factor == "size" or (part.is_sum and self._is_size(first, second)):
             rows = tf.cast(tf.shape(part.values)[0], second.dtype)
             return _Part(part.values * (rows / second), False)
         return _Part(part.values / second, part.is_sum)
 
+    def _is_size(self, total: tf.Tensor, divisor: tf.Tensor) -> bool:
+        """Whether a sum is divided by the number of examples, or of all summed, as a constant.
 
-def _is_size(total: tf.Tensor, divisor: tf.Tensor) -> bool:
-    """Whether a sum is divided by the size of the batch, or of all of it, as a constant."""
-    value = _constant(divisor)
-    if value is None or total.op.type != "Sum":
-        return False
-    shape = total.op.inputs[0].shape
-    return shape.is_fully_defined() and value in (shape[0], shape.num_elements())
+        Where that number is a prime that divides no length of the model, it is known by it.
+        """
+        value, summed = _constant(divisor), _summed(total)
+        if value is None or summed is None or not summed.shape.is_fully_defined():
+            return False
+        rows, elements = summed.shape[0], summed.shape.num_elements()
+        if value % rows or elements % value:
+            return False
+        return rows > 1 or value in (1, elements)
+
+
+def _summed(total: tf.Tensor) -> tf.Tensor | None:
+    """What a sum, scaled perhaps, is the sum of."""
+    while total.op.type in ("Mul", "RealDiv", "DivNoNan", "Neg", "Cast", "Identity"):
+        inputs = [tensor for tensor in total.op.inputs if _public(tensor) is None]
+        if len(inputs) != 1:
+            return None
+        total = inputs[0]
+    return total.op.inputs[0] if total.op.type == "Sum" else None
 
 
 def _constant(tensor: tf.Tensor) -> np.ndarray | None:
@@ -142,6 +156,8 @@ def _public(tensor: tf.Tensor) -> str | None:
         if op.name in seen:
             continue
         seen.add(op.name)
+        if _is_length(op):
+            continue
         if op.type in ("Shape", "ShapeN", "Size"):
             found = "size"
         elif op.type == "Placeholder":
@@ -150,3 +166,11 @@ def _public(tensor: tf.Tensor) -> str | None:
         elif op.type != "ReadVariableOp":
             waiting.extend(op.inputs)
     return found
+
+
+def _is_length(op: tf.Operation) -> bool:
+    """Whether an operation takes the length of another axis than the first from a shape."""
+    if op.type != "StridedSlice" or op.inputs[0].op.type != "Shape":
+        return False
+    begin, end = (tf.get_static_value(tensor) for tensor in op.inputs[1:3])
+    return begin is not None and end is not None and begin[0] > 0 and op.outputs[0].shape.rank == 0
