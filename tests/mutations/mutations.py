@@ -621,7 +621,7 @@ MUTATIONS = [
     ),
     mutation(
         12, "metrics count padding", "training/metrics.py",
-        "tf.boolean_mask(leaf, present)", "tf.identity(leaf)",
+        "tf.gather(leaf, places)", "tf.identity(leaf)",
         "training/test_presence.py::test_loss_and_metrics_equal_evaluate_on_the_rows_drawn",
     ),
     mutation(

@@ -82,8 +82,6 @@ class PrivateGradients:
         Returns:
             `lift((sum_b s_b u_b + noise) / expected_batch_size)`.
         """
-        if not presence.shape[0]:
-            batch, presence = tf.nest.map_structure(_with_a_row, (batch, presence))
         subspace = self.workers.of_chief(self.space.refresh())
 
         def part(
@@ -132,12 +130,14 @@ class PrivateGradients:
     ) -> list[list[tf.Tensor]]:
         """The sum over parts of one size, whatever is drawn."""
         if self.part_rows is None:
+            if not presence.shape[0]:
+                batch, presence = tf.nest.map_structure(_with_a_row, (batch, presence))
             return part(batch, presence)
         size, rows = self.part_rows, presence.shape[0]
         if rows is not None and rows <= size:
             filled = tf.nest.map_structure(lambda t: _split(t, 1, size)[0], (batch, presence))
             return part(*filled)
-        count = -(-tf.shape(presence)[0] // size)
+        count = tf.maximum(-(-tf.shape(presence)[0] // size), 1)  # an empty draw is one as well
         parts = tf.nest.map_structure(lambda t: _split(t, count, size), (batch, presence))
 
         def add_part(
@@ -168,15 +168,18 @@ def _with_a_row(tensor: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(filled, [None, *tensor.shape[1:]])
 
 
-def _split(tensor: tf.Tensor, count: int | tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
+def _split(tensor: tf.Tensor, count: int | tf.Tensor, size: int) -> tf.Tensor:
     """`(b, ...)` as `(count, size, ...)`, filled up with absent rows."""
-    shape = tf.concat([[count, size], tf.shape(tensor)[1:]], 0)
-    parts = tf.reshape(_filled(tensor, count * size), shape)
-    return tf.ensure_shape(parts, [None, tf.get_static_value(size), *tensor.shape[1:]])
+    inner = tensor.shape[1:]
+    lengths = inner if inner.is_fully_defined() else tf.unstack(tf.shape(tensor)[1:])
+    parts = tf.reshape(_filled(tensor, count * size), [count, size, *lengths])
+    return tf.ensure_shape(parts, [None, size, *inner])
 
 
-def _filled(tensor: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+def _filled(tensor: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
     """The tensor with absent rows added up to `size` rows."""
-    shape = tf.shape(tensor)
-    missing = tf.concat([[size - shape[0]], shape[1:]], 0)
-    return tf.concat([tensor, tf.zeros(missing, tensor.dtype)], 0)
+    missing = size - tf.shape(tensor)[0]
+    if tensor.dtype == tf.string:  # which TensorFlow does not pad
+        shape = tf.concat([[missing], tf.shape(tensor)[1:]], 0)
+        return tf.concat([tensor, tf.zeros(shape, tensor.dtype)], 0)
+    return tf.pad(tensor, [[0, missing], *[[0, 0]] * (tensor.shape.rank - 1)])

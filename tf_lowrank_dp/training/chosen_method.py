@@ -100,8 +100,8 @@ def choose(
             "at a time."
         )
     warnings.warn(
-        f"'{model.name}' is differentiated one example at a time, which is slower, as {proof.by} "
-        "is not known to keep examples apart.",
+        f"'{model.name}' is differentiated one example at a time, which is slower and as private, "
+        f"as {proof.by} is not known to keep examples apart. What to do about it: docs/faq.md.",
         stacklevel=2,
     )
     vectorized = step("vectorized", least)

@@ -35,8 +35,9 @@ def update_metrics(
     present = presence > 0.0
 
     def update() -> None:
+        places = tf.where(present)[:, 0]
         shown = tf.nest.map_structure(
-            lambda leaf: tf.boolean_mask(leaf, present), (batch, losses, outputs)
+            lambda leaf: tf.gather(leaf, places), (batch, losses, outputs)
         )
         _update(model, *shown)
 
