@@ -8,7 +8,7 @@ from scipy import stats
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import Sampling
-from tf_lowrank_dp.tracing.random_ops import FixedSource, random_numbers_from
+from tf_lowrank_dp.tracing.random_ops import ConstantSource, FixedSource, random_numbers_from
 
 ROWS, WIDTH = 6, 5
 L = keras.layers
@@ -277,6 +277,31 @@ def test_models_that_draw_in_any_way_train(name):
     model.fit(np.ones((8, WIDTH)), np.ones((8, 1)), batch_size=4, verbose=0)
     for old, new in zip(before, model.get_weights(), strict=True):
         assert np.abs(old - new).max() > 1e-4
+
+
+@pytest.mark.filterwarnings("ignore:.*one example at a time")
+def test_what_has_no_gradient_may_stand_in_front_of_the_weights():
+    counts = Drawing(lambda seed, x: tf.random.poisson([], tf.abs(x)))
+    model = keras.Sequential([keras.Input((WIDTH,)), counts, L.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(np.ones((8, WIDTH)), np.ones((8, 1)), verbose=0)
+    tfdp.make_private(model)
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0), "mse")
+    model.fit(np.ones((8, WIDTH)), np.ones((8, 1)), batch_size=4, verbose=0)
+    assert model.optimizer.ledger.num_steps == 2
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_row_alone_draws_what_it_draws_beside_others_from_a_constant_source(name):
+    rows = np.random.default_rng(0).normal(size=(5, 1)).astype("float32")
+
+    @tf.function(reduce_retracing=True)
+    def drawn(rows):
+        with random_numbers_from(ConstantSource()):
+            return tf.cast(DRAWN[name](None, rows), tf.float32)
+
+    alone = [drawn(rows[k : k + 1])[0] for k in range(len(rows))]
+    np.testing.assert_allclose(drawn(rows), alone, rtol=1e-6)
 
 
 def test_random_numbers_cannot_be_replaced_in_eager_mode():

@@ -12,7 +12,9 @@ from tf_lowrank_dp.diagnostics.batch_gradients import whole_batch
 from tf_lowrank_dp.gradient_methods.methods import METHODS
 from tf_lowrank_dp.mechanism.clipping import unguarded_norms
 from tf_lowrank_dp.tracing.random_ops import ConstantSource, random_numbers_from
+from tf_lowrank_dp.training.chosen_method import choose
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
+from tf_lowrank_dp.training.given_forward import spec_of
 from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
 
@@ -28,10 +30,11 @@ def check_gradients(
     sample_weight: Nested = None,
     tolerance: float | None = None,
 ) -> float:
-    """Compares the optimizer's `gradient_method` with gradients of batches of one.
+    """Compares the gradients of `fit` with those of batches of one.
 
-    Both get the same random numbers, one for all elements of a draw, so that they do not depend on
-    the number of rows: dropout keeps all it gets.
+    With `gradient_method="auto"` they are taken as `fit` would: one at a time where it is not
+    proven that examples are kept apart.  Both get the same random numbers, one for all elements of
+    a draw, so that they do not depend on the number of rows: dropout keeps all it gets.
 
     Args:
         model: private and compiled.
@@ -47,12 +50,15 @@ def check_gradients(
 
     Raises:
         AssertionError: a difference above `tolerance`; names the variable.
+        UnsupportedModelError: `fit` would refuse the model.
     """
     batch = whole_batch(x, y, sample_weight)
     build_model(model, tf.nest.map_structure(tf.TensorSpec.from_tensor, batch["x"]))
     method = private_optimizer(model).gradient_method
     size = tf.nest.flatten(batch)[0].shape[0]
     forward = CompiledLoss(model, float(size))
+    if method == "auto":
+        method = choose(model, forward, tf.nest.map_structure(spec_of, batch), method, size).method
     factors = tf.linspace(0.5, 1.5, size)
     default, share = _FLOAT32 if _in_float32(model) else _LESS_PRECISE
     tolerance = default if tolerance is None else tolerance

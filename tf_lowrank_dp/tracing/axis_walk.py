@@ -30,7 +30,7 @@ _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _EVEN = {*ELEMENTWISE, *REDUCTIONS, "BroadcastTo", "Tile", "Reshape"}
 _EVEN |= {"ExpandDims", "Squeeze", "Transpose"}
 _EVEN_ALWAYS = {"Fill", "ZerosLike", "OnesLike", "TensorListReserve", "EmptyTensorList"}
-_EVEN_ALWAYS |= set(DRAWS) - OF_DATA
+_EVEN_ALWAYS |= set(DRAWS) - OF_DATA.keys()
 _COPIES = ("Tile", "BroadcastTo")
 # May bring back to its place what an unknown operation put elsewhere; derivatives of such.
 _FETCHES = ("GatherV2", "GatherNd", *SEGMENTS)

@@ -155,12 +155,36 @@ DRAWS: dict[str, Callable] = {
     ),
 }
 
-# Those that read data: rows to exchange, probabilities, parameters.
-OF_DATA = {
-    *("StatelessShuffle", "RandomShuffle", "StatelessMultinomial", "Multinomial"),
-    *("StatelessRandomGammaV2", "StatelessRandomGammaV3", "StatelessRandomBinomial"),
-    *("StatelessRandomPoisson", "StatelessParameterizedTruncatedNormal"),
-    *("RandomGamma", "RandomPoissonV2"),
+
+def _mean(parameter: Callable, for_each: bool = False) -> Callable:
+    """The mean of a law, of the shape in which it would be drawn."""
+
+    def mean(inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> tf.Tensor:
+        value, shape = parameter(*inputs[1:]), inputs[0]
+        if for_each:
+            shape = tf.concat([shape, tf.shape(value, shape.dtype)], axis=0)
+        return tf.cast(tf.broadcast_to(value, shape), outputs[0].dtype)
+
+    return mean
+
+
+def _likeliest(inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> tf.Tensor:
+    choice = tf.argmax(inputs[0], axis=-1, output_type=outputs[0].dtype)
+    return tf.repeat(choice[:, None], inputs[1], axis=1)
+
+
+# Those that read data: rows to exchange, probabilities, parameters; and what is in the middle of
+# what they draw: a number that each row has by itself.
+OF_DATA: dict[str, Callable] = {
+    **dict.fromkeys(["StatelessShuffle", "RandomShuffle"], lambda inputs, outputs: inputs[0]),
+    **dict.fromkeys(["StatelessMultinomial", "Multinomial"], _likeliest),
+    "StatelessRandomGammaV2": _mean(lambda seed, alpha: alpha),
+    "StatelessRandomGammaV3": _mean(lambda key, counter, algorithm, alpha: alpha),
+    "RandomGamma": _mean(lambda alpha: alpha, for_each=True),
+    "StatelessRandomBinomial": _mean(lambda seed, counts, probs: counts * probs),
+    "StatelessRandomPoisson": _mean(lambda seed, rate: rate),
+    "RandomPoissonV2": _mean(lambda rate: rate, for_each=True),
+    "StatelessParameterizedTruncatedNormal": _mean(lambda seed, means, *rest: means),
 }
 
 # What makes keys and counters, which are not used, and a derivative.

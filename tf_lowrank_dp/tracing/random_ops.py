@@ -60,7 +60,7 @@ class ConstantSource(FixedSource):
 
     No row's number depends on where it stands, so that a model that draws can be compared on
     batches of different sizes.  Uniform ones are near 1, where dropout keeps what it gets.  Draws
-    whose law depends on the data are as usual.
+    whose law depends on the data give its mean, or what is likeliest.
     """
 
 
@@ -206,7 +206,9 @@ def _replacement(
     op_type: str, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], source: Source
 ) -> tf.Tensor | None:
     """What an operation gives instead; None where it does not draw."""
-    if op_type in DRAWS and isinstance(source, ConstantSource) and op_type not in OF_DATA:
+    if op_type in OF_DATA and isinstance(source, ConstantSource):
+        return OF_DATA[op_type](inputs, outputs)
+    if op_type in DRAWS and isinstance(source, ConstantSource):
         number = DRAWS[op_type]([tf.zeros([0], tf.int32), *inputs[1:]], outputs, source)
         if "Uniform" in op_type and number.dtype.is_floating:
             number = 1.0 - number / 32.0

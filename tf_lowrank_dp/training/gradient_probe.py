@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import keras
 import numpy as np
@@ -17,7 +18,6 @@ from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
 from tf_lowrank_dp.tracing.example_axis import unmistakable_size
 from tf_lowrank_dp.tracing.random_ops import FixedSource, random_numbers_from
-from tf_lowrank_dp.training.traced_losses import TracedLosses
 
 # Of gradients, and the share of the whole gradient with which a variable's is at least compared.
 _GRADIENTS = {True: (0.05, 0.01), False: (0.2, 0.1)}  # all layers compute in float32, or not
@@ -26,7 +26,7 @@ _GRADIENTS = {True: (0.05, 0.01), False: (0.2, 0.1)}  # all layers compute in fl
 def check_gradients(
     model: keras.Model,
     forward: Forward,
-    together: TracedLosses,
+    graph: tf.Graph,
     batches: Sequence[Nested],
     weights: Sequence[Sequence[tf.Tensor]],
 ) -> None:
@@ -39,38 +39,42 @@ def check_gradients(
     Args:
         model: a built model.
         forward: takes a batch and returns losses `(b,)` and more.
-        together: the losses of `forward`.
+        graph: of the losses, traced with an unknown number of rows.
         batches: of random data, of which the first with finite gradients is compared.
         weights: values of the trainable variables, tried one after the other for each.
 
     Raises:
         UnsupportedModelError: names a variable whose gradient would be wrong.
     """
-    rows = unmistakable_size(tf.nest.flatten(batches[0])[0].shape[0], together.graph)
+    rows = unmistakable_size(tf.nest.flatten(batches[0])[0].shape[0], graph)
     factors = tf.linspace(0.5, 1.5, rows)
     variables = model.trainable_variables
 
-    @tf.function(autograph=False)
-    def recorded(batch: Nested, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        scope = keras.StatelessScope(list(zip(variables, values, strict=True)), collect_losses=True)
-        with random_numbers_from(FixedSource()), scope:
-            gradients = bookkeeping(model, forward, batch).gradients
-            return [gradient.weighted_sum(factors) for gradient in gradients]
+    def scope(values: Sequence[keras.Variable]) -> AbstractContextManager:
+        return keras.StatelessScope(list(zip(variables, values, strict=True)), collect_losses=True)
 
-    def ordinary(batch: Nested, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        with tf.GradientTape() as tape:
+    @tf.function(autograph=False)
+    def both(batch: Nested, values: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        with random_numbers_from(FixedSource()), scope(values):
+            gradients = bookkeeping(model, forward, batch).gradients
+            found = [gradient.weighted_sum(factors) for gradient in gradients]
+        # Of the weights alone: what is in front of them may have no gradient.
+        with (
+            random_numbers_from(FixedSource()),
+            tf.GradientTape(watch_accessed_variables=False) as tape,
+            scope(values),
+        ):
             tape.watch(values)
-            losses = together(batch, values)
+            losses, _ = forward(batch)
         factor = tf.cast(factors, losses.dtype)
-        gradients = tape.gradient(losses, values, factor, unconnected_gradients="zero")
-        return [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in gradients]
+        expected = tape.gradient(losses, values, factor, unconnected_gradients="zero")
+        return found, [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in expected]
 
     for few, values in itertools.product(batches, weights):
         batch = tf.nest.map_structure(lambda t: tf.gather(t, np.arange(rows) % t.shape[0]), few)
-        expected = ordinary(batch, values)
+        found, expected = both.get_concrete_function(batch, values)(batch, values)
         if np.isfinite(float(tf.linalg.global_norm(expected))):
-            found = recorded.get_concrete_function(batch, values)
-            _compare(model, found(batch, values), expected)
+            _compare(model, found, expected)
             return
 
 

@@ -123,7 +123,7 @@ def probe(
                 _check_unproven(together, alike, usable[0], weights[-1], sizes, missing=not proven)
     if recorded and (proven or prove is None):
         both = [tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), *pair) for pair in usable]
-        check_gradients(model, forward, together, both, weights[::-1])
+        check_gradients(model, forward, together.graph, both, weights[::-1])
     if not (compared or proven):
         raise UnsupportedModelError(
             "Expected finite losses on random data, by which a model is tried before it trains. "
