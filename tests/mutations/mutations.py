@@ -692,12 +692,24 @@ MUTATIONS = [
         "faults/test_checkpoints.py::"
         "test_a_ledger_that_is_left_out_when_loading_leaves_the_spend_unknown",
     ),
-    mutation(
+    Mutation(
         15, "what learns from private weights does not inherit what was spent on them",
-        "spending/owner.py",
-        "records = self.records([*updated, *read]) | {run}", "records = frozenset({run})",
-        "training/test_spent_follows_variables.py::"
-        "test_a_head_on_a_frozen_private_encoder_costs_both_and_the_encoder_only_its_own",
+        (
+            (
+                "spending/owner.py",
+                "self.records([*updated, *self._traces.read_by(run)]) | {run}",
+                "frozenset({run})",
+            ),
+            (
+                "spending/owner.py",
+                "self._traces.attach(alive(reading.updated), "
+                "self.records(self._traces.read_by(run)))",
+                "pass",
+            ),
+            ("spending/traces.py", "            self.attach(alive(reading.updated), due)", ""),
+        ),
+        ("training/test_spent_follows_variables.py::"
+         "test_a_head_on_a_frozen_private_encoder_costs_both_and_the_encoder_only_its_own",),
     ),
     mutation(
         15, "values that other code has changed pass for those of private steps",
