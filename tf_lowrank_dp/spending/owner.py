@@ -149,8 +149,8 @@ class Spending:
             self._values.add(values, record)
         for thing in things:
             self._traces[thing].seen_at = None
-        others = (keras.layers.Layer, keras.optimizers.Optimizer)
-        variables = [thing for thing in things if not isinstance(thing, others)]
+        kinds = (keras.Variable, tf.Variable)
+        variables = [thing for thing in things if isinstance(thing, kinds)]
         came = self._values.records(variables)
         for variable, records, digest in zip(variables, came, digests(variables), strict=True):
             if record in records or self._traces[variable].latest not in (None, digest):
