@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -17,9 +16,10 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
 from tf_lowrank_dp.tracing.example_axis import unmistakable_size
-from tf_lowrank_dp.tracing.random_ops import FixedSource, random_numbers_from
+from tf_lowrank_dp.tracing.random_ops import ConstantSource, random_numbers_from
 
 # Of gradients, and the share of the whole gradient with which a variable's is at least compared.
+_LEAST = 5  # examples
 _GRADIENTS = {True: (0.05, 0.01), False: (0.2, 0.1)}  # all layers compute in float32, or not
 
 
@@ -32,22 +32,24 @@ def check_gradients(
 ) -> None:
     """Compares a weighted sum of recorded gradients with the gradient of the weighted losses.
 
-    Factors that differ tell the rows of the examples apart, and there are as many as no length of
-    the model could be mistaken for, as in training.  Both draw the same random numbers, as
-    they draw in the same order.
+    Factors that differ tell the rows of the examples apart.  Those of a few are 0, and these are
+    left out of the ordinary pass, so that the number of rows is another one.  Both are numbers for
+    which no length of the model could be mistaken, as in training.  Draws give one number to all
+    rows, so that they do not depend on how many there are.
 
     Args:
         model: a built model.
         forward: takes a batch and returns losses `(b,)` and more.
         graph: of the losses, traced with an unknown number of rows.
         batches: of random data, of which the first with finite gradients is compared.
-        weights: values of the trainable variables, tried one after the other for each.
+        weights: values of the trainable variables, all of which are tried.
 
     Raises:
         UnsupportedModelError: names a variable whose gradient would be wrong.
     """
-    rows = unmistakable_size(tf.nest.flatten(batches[0])[0].shape[0], graph)
-    factors = tf.linspace(0.5, 1.5, rows)
+    some = unmistakable_size(_LEAST, graph)
+    rows = unmistakable_size(some + 1, graph)
+    factors = tf.concat([tf.linspace(0.5, 1.5, some), tf.zeros([rows - some])], 0)
     variables = model.trainable_variables
 
     def scope(values: Sequence[keras.Variable]) -> AbstractContextManager:
@@ -55,26 +57,30 @@ def check_gradients(
 
     @tf.function(autograph=False)
     def both(batch: Nested, values: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        with random_numbers_from(FixedSource()), scope(values):
+        with random_numbers_from(ConstantSource()), scope(values):
             gradients = bookkeeping(model, forward, batch).gradients
             found = [gradient.weighted_sum(factors) for gradient in gradients]
         # Of the weights alone: what is in front of them may have no gradient.
         with (
-            random_numbers_from(FixedSource()),
+            random_numbers_from(ConstantSource()),
             tf.GradientTape(watch_accessed_variables=False) as tape,
             scope(values),
         ):
             tape.watch(values)
-            losses, _ = forward(batch)
-        factor = tf.cast(factors, losses.dtype)
+            losses, _ = forward(tf.nest.map_structure(lambda leaf: leaf[:some], batch))
+        factor = tf.cast(factors[:some], losses.dtype)
         expected = tape.gradient(losses, values, factor, unconnected_gradients="zero")
         return found, [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in expected]
 
-    for few, values in itertools.product(batches, weights):
+    for few in batches:
+        compared = False
         batch = tf.nest.map_structure(lambda t: tf.gather(t, np.arange(rows) % t.shape[0]), few)
-        found, expected = both.get_concrete_function(batch, values)(batch, values)
-        if np.isfinite(float(tf.linalg.global_norm(expected))):
-            _compare(model, found, expected)
+        for values in weights:
+            found, expected = both.get_concrete_function(batch, values)(batch, values)
+            if np.isfinite(float(tf.linalg.global_norm(expected))):
+                _compare(model, found, expected)
+                compared = True
+        if compared:
             return
 
 
