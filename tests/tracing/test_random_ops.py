@@ -291,6 +291,27 @@ def test_what_has_no_gradient_may_stand_in_front_of_the_weights():
     assert model.optimizer.ledger.num_steps == 2
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("op", ["poisson", "binomial"])
+def test_a_record_without_a_law_hangs_nobody(op, dtype):
+    """TensorFlow's own draws never end with these."""
+    of_law = tf.constant([4.0, np.nan, 1e20, 4.0])
+
+    @tf.function
+    def drawn():
+        with random_numbers_from(FixedSource()):
+            if op == "poisson":
+                return tf.random.stateless_poisson([4], [1, 2], of_law, dtype)
+            return tf.random.stateless_binomial([4], [1, 2], of_law, 0.5, dtype)
+
+    numbers = drawn().numpy()
+    assert 0 <= numbers[0] < 30 and 0 <= numbers[3] < 30
+    if dtype == "float32":
+        assert np.isnan(numbers[1]) and numbers[2] > 1e19
+    else:
+        assert numbers[1] == numbers[2] == 0
+
+
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_row_alone_draws_what_it_draws_beside_others_from_a_constant_source(name):
     rows = np.random.default_rng(0).normal(size=(5, 1)).astype("float32")

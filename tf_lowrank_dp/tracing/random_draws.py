@@ -102,12 +102,51 @@ def _for_each(draw: Callable, parameter: Callable) -> Callable:
     return drawn
 
 
+def _ended(draw: Callable, parameter: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Numbers of a law that TensorFlow rejects for ever where NaN, or no integer, would come out.
+
+    One such record would hang the step of all.  It gets NaN, or 0 among integers.
+
+    Args:
+        draw: takes the parameter and gives the numbers.
+        parameter: about as large as what is drawn.
+        dtype: of the numbers.
+    """
+    largest = parameter.dtype.max if dtype.is_floating else dtype.max / 2
+    possible = parameter <= tf.cast(largest, parameter.dtype)
+    numbers = draw(tf.where(possible, parameter, tf.zeros_like(parameter)))
+    if not dtype.is_floating:
+        return numbers
+    return tf.where(possible, numbers, tf.cast(tf.stop_gradient(parameter), dtype))
+
+
+def _poisson(
+    inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], seed: tf.Tensor
+) -> tf.Tensor:
+    dtype = outputs[0].dtype
+
+    def draw(rate: tf.Tensor) -> tf.Tensor:
+        return tf.raw_ops.StatelessRandomPoisson(shape=inputs[0], seed=seed, lam=rate, dtype=dtype)
+
+    return _ended(draw, inputs[2], dtype)
+
+
+def _binomial(
+    inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], seed: tf.Tensor
+) -> tf.Tensor:
+    shape, _, counts, probs = inputs
+    dtype = outputs[0].dtype
+
+    def draw(counts: tf.Tensor) -> tf.Tensor:
+        return tf.raw_ops.StatelessRandomBinomial(
+            shape=shape, seed=seed, counts=counts, probs=probs, dtype=dtype
+        )
+
+    return _ended(draw, counts, dtype)
+
+
 _GAMMA = _keyed("StatelessRandomGammaV3", "alpha")
-_POISSON = _seeded(
-    lambda inputs, outputs, seed: tf.raw_ops.StatelessRandomPoisson(
-        shape=inputs[0], seed=seed, lam=inputs[2], dtype=outputs[0].dtype
-    )
-)
+_POISSON = _seeded(_poisson)
 
 # What draws, and what draws instead, from its inputs, its outputs and a source of keys.
 DRAWS: dict[str, Callable] = {
@@ -136,11 +175,7 @@ DRAWS: dict[str, Callable] = {
             shape=inputs[0], seed=seed, alpha=inputs[2]
         )
     ),
-    "StatelessRandomBinomial": _seeded(
-        lambda inputs, outputs, seed: tf.raw_ops.StatelessRandomBinomial(
-            shape=inputs[0], seed=seed, counts=inputs[2], probs=inputs[3], dtype=outputs[0].dtype
-        )
-    ),
+    "StatelessRandomBinomial": _seeded(_binomial),
     "StatelessRandomPoisson": _POISSON,
     "RandomPoissonV2": _for_each(_POISSON, lambda rate: [None, rate]),
     "StatelessParameterizedTruncatedNormal": _seeded(
