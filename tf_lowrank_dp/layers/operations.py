@@ -141,35 +141,65 @@ class Shared:
         builders, layer = [], ""
         for slot in step.slots:
             use = Use(op, slot, step.labels, step.rows)
-            for index in sorted(self.origins[id(op.inputs[slot])]):
+            indices = sorted(self.origins[id(use.shared)])
+            ordered = {n for n in indices if (id(use.shared), n) in self.ordered}
+            others = {n: self.roots[n].tensor for n in indices if n not in ordered}
+            behind = _Behind(use, others)
+            for index in indices:
                 layer = self.roots[index].layer
                 for variable, build in self.roots[index].builders:
-                    builders.append((variable, self._builder(use, index, build)))
+                    if index in ordered:
+                        builder = _in_order(use, self.roots[index].tensor, build)
+                    else:
+                        builder = behind.builder(index, build)
+                    builders.append((variable, builder))
         return Meeting(layer, op.outputs[0], step.rows, tuple(builders))
 
-    def _builder(self, use: Use, index: int, build: Callable) -> Callable:
-        shared, root = use.shared, self.roots[index].tensor
-        in_order = (id(shared), index) in self.ordered
+
+def _in_order(use: Use, root: tf.Tensor, build: Callable) -> Callable:
+    """The builder for a root whose elements meet the examples in their order."""
+
+    def gradient(d: tf.Tensor) -> PerExampleGradient:
+        found = use.gradient(d)
+        if use.shared.shape != root.shape:
+            found = Materialized(tf.reshape(found.materialize(), [-1, *root.shape]))
+        return build(found)
+
+    return gradient
+
+
+class _Behind:
+    """The gradients of roots from those of a tensor that is computed from them, all at once.
+
+    Args:
+        use: of the tensor.
+        roots: by their indices.
+    """
+
+    def __init__(self, use: Use, roots: dict[int, tf.Tensor]):
+        self._use, self._roots = use, roots
+        self._of: tf.Tensor | None = None
+        self._found: dict[int, tf.Tensor] = {}
+
+    def builder(self, index: int, build: Callable) -> Callable:
+        """The builder for one of the roots."""
 
         def gradient(d: tf.Tensor) -> PerExampleGradient:
-            found = use.gradient(d)
-            if not in_order:
-                return build(_through(shared, root, found))
-            if shared.shape != root.shape:
-                found = Materialized(tf.reshape(found.materialize(), [-1, *root.shape]))
-            return build(found)
+            if self._of is not d:
+                self._of, self._found = d, self._all(d)
+            return build(Materialized(self._found[index]))
 
         return gradient
 
+    def _all(self, d: tf.Tensor) -> dict[int, tf.Tensor]:
+        shared, roots = self._use.shared, list(self._roots.values())
 
-def _through(shared: tf.Tensor, root: tf.Tensor, gradient: PerExampleGradient) -> Materialized:
-    """The gradients of a root from those of a tensor that is computed from roots."""
+        def of_roots(g: tf.Tensor) -> list[tf.Tensor]:
+            g = tf.cast(g, shared.dtype)
+            return tf.gradients(shared, roots, [g], unconnected_gradients="zero")
 
-    def of_root(g: tf.Tensor) -> tf.Tensor:
-        g = tf.cast(g, shared.dtype)
-        return tf.gradients(shared, [root], [g], unconnected_gradients="zero")[0]
-
-    return Materialized(compiled_vectorized_map(of_root, gradient.materialize()))
+        found = compiled_vectorized_map(of_roots, self._use.gradient(d).materialize())
+        return dict(zip(self._roots, found, strict=True))
 
 
 def plan_of(
@@ -202,8 +232,9 @@ def plan_of(
         try:
             if not whole or len(outputs) > 1:
                 raise NoRule
+            zeros = tf.zeros_like(op.outputs[0])
             for _, build in shared.meeting(op, step).builders:
-                build(tf.zeros_like(op.outputs[0]))
+                build(zeros)
         except (NoRule, ValueError, LookupError):
             failed |= shared.roots_of(op, slots)
         steps.append(step)

@@ -193,14 +193,14 @@ def shifted_inputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[t
         x = tf.identity(x)  # else the executor shifts all layers' inputs long before they are used
     if geometry.padding == "same":
         x = tf.pad(x, [[0, 0], *_same_padding(geometry, x, outs), [0, 0]])
-    phases = _phases(x, strides)
+    phases, window = _phases(x, strides), _window(outs)
     for offset in itertools.product(*(range(k) for k in kernel_size)):
         firsts = [k * rate for k, rate in zip(offset, dilation, strict=True)]
-        phase, window = 0, [slice(None)]
-        for first, stride, out in zip(firsts, strides, outs, strict=True):
+        phase = 0
+        for first, stride in zip(firsts, strides, strict=True):
             phase = phase * stride + first % stride
-            window.append(slice(first // stride, first // stride + out))
-        yield phases[phase][tuple(window)]
+        begin = [first // stride for first, stride in zip(firsts, strides, strict=True)]
+        yield tf.slice(phases[phase], [0, *begin, 0], window)
 
 
 def _phases(x: tf.Tensor, strides: tuple[int, ...]) -> list[tf.Tensor]:
@@ -228,13 +228,11 @@ def shifted_outputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[
     if geometry.padding == "same":
         befores = [before for before, _ in _same_padding(geometry, x, outs)]
     d = tf.pad(d, [[0, 0], *([reach, reach] for reach in reaches), [0, 0]])
+    window = _window(sizes)
     for offset in itertools.product(*(range(k) for k in geometry.kernel_size)):
-        window = [slice(None)]
-        axes = zip(offset, geometry.dilation, reaches, befores, sizes, strict=True)
-        for k, rate, reach, before, size in axes:
-            first = before + reach - k * rate
-            window.append(slice(first, first + size))
-        yield d[tuple(window)]
+        axes = zip(offset, geometry.dilation, reaches, befores, strict=True)
+        begin = [before + reach - k * rate for k, rate, reach, before in axes]
+        yield tf.slice(d, [0, *begin, 0], window)
 
 
 def patch_means(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> tf.Tensor:
@@ -262,7 +260,14 @@ def patch_means(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> tf.Tensor:
     return tf.reshape(means, [-1, math.prod(geometry.kernel_size), channels])
 
 
+def _window(extent: list) -> tf.Tensor:
+    """The size of slices of this extent, of all examples and channels: one tensor for many."""
+    return tf.convert_to_tensor([-1, *extent, -1])
+
+
 def _spatial(tensor: tf.Tensor) -> list:
+    if tensor.shape[1:-1].is_fully_defined():
+        return list(tensor.shape[1:-1])
     dynamic = tf.shape(tensor)
     axes = range(1, tensor.shape.rank - 1)
     return [tensor.shape[a] if tensor.shape[a] is not None else dynamic[a] for a in axes]

@@ -120,8 +120,12 @@ class PerExampleGradient(PerExampleTensor):
 
 def zero_absent(tensor: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """`weights_b * tensor_b`, exactly 0 where the weight is 0 even if the tensor is not finite."""
-    shape = tf.concat([tf.shape(weights), tf.ones([tensor.shape.rank - 1], tf.int32)], 0)
-    return tf.math.multiply_no_nan(tensor, tf.reshape(weights, shape))
+    return tf.math.multiply_no_nan(tensor, _in_front(weights, tensor.shape.rank))
+
+
+def _in_front(weights: tf.Tensor, rank: int) -> tf.Tensor:
+    """Weights `(b,)` as the first of so many axes."""
+    return weights if rank == 1 else tf.reshape(weights, [-1] + [1] * (rank - 1))
 
 
 def side_by_side(tensor: tf.Tensor, k: int) -> tf.Tensor:
@@ -135,5 +139,4 @@ def side_by_side(tensor: tf.Tensor, k: int) -> tf.Tensor:
 
 def times_rows(tensor: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """`weights_ur tensor_(u k + r)`, `(u k, ...)`, for weights `(u, k)`."""
-    flat = tf.reshape(weights, [-1])
-    return tensor * tf.reshape(flat, [-1] + [1] * (tensor.shape.rank - 1))
+    return tensor * _in_front(tf.reshape(weights, [-1]), tensor.shape.rank)

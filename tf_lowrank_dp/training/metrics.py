@@ -55,8 +55,10 @@ def build_metrics(model: keras.Model, y: Nested, y_pred: Nested) -> None:
     def update(y: Nested, y_pred: Nested) -> None:
         _build(model, y, y_pred)
         metrics = compiled_metrics(model)
-        if metrics is not None and type(model).compute_metrics is keras.Model.compute_metrics:
-            metrics.update_state(y, y_pred)
+        own = type(model).compute_metrics is not keras.Model.compute_metrics
+        if metrics is None or own or all(map(_has_all_variables, metrics.metrics)):
+            return
+        metrics.update_state(y, y_pred)
 
     def rows(spec: tf.TensorSpec | None) -> tf.TensorSpec | None:
         if spec is None or not spec.shape.rank:
@@ -67,11 +69,20 @@ def build_metrics(model: keras.Model, y: Nested, y_pred: Nested) -> None:
     tf.function(update, autograph=False).get_concrete_function(*specs)  # traced, never called
 
 
+def _has_all_variables(metric: keras.metrics.Metric) -> bool:
+    """Whether it is a mean, which makes none when it is updated."""
+    update = keras.metrics.MeanMetricWrapper.update_state
+    return (
+        isinstance(metric, keras.metrics.MeanMetricWrapper) and type(metric).update_state == update
+    )
+
+
 def _build(model: keras.Model, y: Nested, y_pred: Nested) -> None:
     """Has Keras make the metrics that depend on shapes, outside of what may not be executed."""
     loss, metrics = compiled_loss(model), compiled_metrics(model)
     if loss is not None and not loss.built:
-        loss(y, y_pred)
+        of_one_output = not (keras.tree.is_nested(y) or keras.tree.is_nested(y_pred))
+        (loss.build if of_one_output else loss)(y, y_pred)  # a call matches targets with outputs
         loss.built = True
     if metrics is not None and not metrics.built:
         metrics.build(y, y_pred)
