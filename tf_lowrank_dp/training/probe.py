@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
@@ -33,6 +33,22 @@ _SENTENCES = ((1, 4), (5, 8))  # words
 _LARGE = (1e3, 1e6)  # beside which a small share of other rows shows
 
 
+@contextlib.contextmanager
+def _as_traced() -> Iterator[None]:
+    """Context in which graphs run as they were traced: to optimise them takes longer than to run.
+
+    Few of them run more than twice, on a handful of rows.
+    """
+    name, options = "disable_meta_optimizer", tf.config.optimizer
+    before = options.get_experimental_options().get(name, False)
+    options.set_experimental_options({name: True})
+    try:
+        yield
+    finally:
+        options.set_experimental_options({name: before})
+
+
+@_as_traced()
 def probe(
     model: keras.Model,
     forward: Forward,
