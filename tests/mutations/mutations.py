@@ -253,8 +253,8 @@ MUTATIONS = [
     ),
     mutation(
         5, "a factor of 0 leaves NaN a NaN", "per_example/gradient.py",
-        "return tf.math.multiply_no_nan(tensor, tf.reshape(weights, shape))",
-        "return tensor * tf.reshape(weights, shape)",
+        "return tf.math.multiply_no_nan(tensor, _in_front(weights, tensor.shape.rank))",
+        "return tensor * _in_front(weights, tensor.shape.rank)",
         f"{CLIPPING}::test_absent_rows_contribute_nothing_whatever_they_hold",
         f"{HOSTILE}[dense dpsgd]",
     ),
