@@ -98,6 +98,7 @@ _ROWS = [
     ("scale", _own(_scaled, (5,), ()), SEQUENCE),
     ("sliced", _own(lambda x, w: ops.tanh(x @ w[:, :3]) * w[0, 3], (5, 4)), SEQUENCE),
     ("normed", _own(lambda x, w: x @ (w / ops.norm(w, axis=0)), (5, 4)), SEQUENCE),
+    ("product", _own(lambda x, u, v: x @ (ops.tanh(u @ v) + v[:1]), (5, 2), (2, 4)), SEQUENCE),
     ("convolution", _own(lambda x, w: ops.conv(x, w, 1, "same"), (2, 5, 4)), SEQUENCE),
     ("convolution_2d", _own(lambda x, w: ops.conv(x, w, 2), (2, 2, 3, 4)), (7, 6, 3)),
     ("token_tile", _token(lambda c, b: ops.tile(c, (b, 1, 1))), SEQUENCE),

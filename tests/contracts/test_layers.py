@@ -83,7 +83,6 @@ def test_batch_of_size_0_releases_zero_gradients(row):
         noise=NoiseGenerator(),
         expected_batch_size=4.0,
         gradient_method="bookkeeping",
-        microbatch_size=None,
         steps=tf.Variable(0, dtype=tf.int64),
     )
     batch = oracle.rows(row.batch, slice(0))
