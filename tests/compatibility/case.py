@@ -104,17 +104,22 @@ def example(
     return wrap
 
 
-def train(run: Run, statement: dict[str, Any]) -> None:
-    """The README's two lines, and the author's `compile` and `fit`."""
+def make_private(run: Run) -> None:
+    """The README's two lines, and the author's `compile`."""
     tfdp.make_private(run.model)
     optimizer = tfdp.DPSGDOptimizer(
         run.optimizer, l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-5, **run.private
     )
+    run.model.compile(optimizer=optimizer, jit_compile=False, **run.compile)
+
+
+def train(run: Run, statement: dict[str, Any]) -> None:
+    """The README's two lines, and the author's `compile` and `fit`."""
+    make_private(run)
     if statement and run.in_batches:
         statement = {"sampling": "shuffle", **statement}
     else:
         statement = {}
-    run.model.compile(optimizer=optimizer, jit_compile=False, **run.compile)
     run.model.fit(**{"verbose": 0, **run.fit, **statement})
 
 
