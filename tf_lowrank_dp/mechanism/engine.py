@@ -143,7 +143,7 @@ class PrivateGradients:
         def add_part(
             index: int, totals: list[list[tf.Tensor]]
         ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
-            sums = part(*tf.nest.map_structure(lambda t: t[index], parts))
+            sums = part(*tf.nest.map_structure(lambda t: tf.gather(t, index), parts))
             return index + 1, tf.nest.map_structure(tf.add, totals, sums)
 
         zeros = [[tf.zeros(shape) for shape in block] for block in self.space.shapes]
