@@ -35,6 +35,16 @@ def operations_seen_by(callback: Callable) -> Iterator[None]:
         op_callbacks.remove_op_callback(callback)
 
 
+def run_without(operation: tf.Operation, position: int) -> None:
+    """Gives zeros to an operation that was replaced, for an input that it must not meet.
+
+    A function runs its stateful operations whether their outputs are used or not.
+    """
+    with operation.graph.as_default(), tf.control_dependencies(None):
+        zeros = tf.zeros_like(operation.inputs[position])
+    operation._update_input(position, zeros)
+
+
 def kernels_repeat() -> bool:
     """Whether an operation on the same numbers gives the same bits each time, on a GPU too."""
     from tensorflow.python.framework import config

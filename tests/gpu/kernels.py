@@ -1,13 +1,15 @@
 """What TensorFlow's kernel registry says of the operations of a traced step, without a GPU.
 
-The wheel for Linux is built with CUDA, so its registry names the GPU's kernels on any machine.
+The wheel for Linux is built with CUDA, so its registry names the GPU's kernels on any machine, and
+which of their arguments lie in the host's memory.
 """
 
 import dataclasses
+from collections.abc import Iterator
 
 import tensorflow as tf
-from tensorflow.core.framework import types_pb2
-from tensorflow.python.framework import kernels
+from tensorflow.core.framework import node_def_pb2, op_def_pb2, types_pb2
+from tensorflow.python.framework import kernels, op_def_registry
 
 from tf_lowrank_dp._tensorflow import functions_of
 
@@ -71,6 +73,91 @@ def _fits(kernel, node) -> bool:
 
 def _types_of(value) -> set[int]:
     return set(value.list.type) if value.WhichOneof("value") == "list" else {value.type}
+
+
+@dataclasses.dataclass(frozen=True)
+class Transfer:
+    """A tensor that lies in one memory and is needed in the other.
+
+    Attributes:
+        to_host: whether the host waits for the device; else the device is given a tensor.
+        producer: type of the operation that makes it; "argument" of a function.
+        consumer: type of the operation that needs it.
+        dtype: its name.
+        name: the consumer's, in its graph.
+    """
+
+    to_host: bool
+    producer: str
+    consumer: str
+    dtype: str
+    name: str
+
+
+def transfers(graph: tf.Graph) -> Iterator[Transfer]:
+    """What travels between host and device in a step whose operations all run on a GPU.
+
+    Functions take and return int32 and resources in the host's memory, as TensorFlow's runtime
+    does.  Operations without a kernel for GPUs are the other list's matter.
+    """
+    whole = graph.as_graph_def()
+    called = functions_of(whole)
+    for body in [None, *called.values()]:
+        nodes = whole.node if body is None else body.node_def
+        made = {}
+        for node in nodes:
+            for port, (name, index, on_host, dtype) in enumerate(_ports(node, called, True)):
+                made[f"{node.name}:{port}" if body is None else f"{node.name}:{name}:{index}"] = (
+                    node.op,
+                    on_host,
+                    dtype,
+                )
+        for argument in () if body is None else body.signature.input_arg:
+            made[argument.name] = "argument", argument.type in _ON_HOST, argument.type
+        for node in nodes:
+            needed = [port[2] for port in _ports(node, called, False)]
+            given = [name for name in node.input if not name.startswith("^")]
+            for name, to_host in zip(given, needed, strict=bool(needed)):
+                key = f"{name}:0" if body is None and ":" not in name else name
+                producer, on_host, dtype = made.get(key, ("", to_host, 0))
+                if producer and on_host != to_host:
+                    kind = types_pb2.DataType.Name(dtype)
+                    yield Transfer(to_host, producer, node.op, kind, node.name)
+
+
+_ON_HOST = {types_pb2.DT_INT32, types_pb2.DT_RESOURCE, types_pb2.DT_STRING, types_pb2.DT_VARIANT}
+"""Types that arguments of functions have in the host's memory."""
+
+_CALLS = {
+    *("PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile", "If", "StatelessIf"),
+    *("Placeholder", "XlaMustCompile"),
+}
+
+
+def _ports(
+    node: node_def_pb2.NodeDef, called: dict, outputs: bool
+) -> Iterator[tuple[str, int, bool, int]]:
+    """Name of an argument, index in it, whether it lies on the host, and type, for each port."""
+    definition = called[node.op].signature if node.op in called else op_def_registry.get(node.op)
+    fitting = [kernel for kernel in _kernels(node.op) if _fits(kernel, node)]
+    by_type = node.op in called or node.op in _CALLS
+    if not fitting and not by_type:
+        return
+    for argument in definition.output_arg if outputs else definition.input_arg:
+        for index, dtype in enumerate(_dtypes(argument, node)):
+            if by_type:
+                on_host = dtype in _ON_HOST
+            else:
+                on_host = argument.name in fitting[0].host_memory_arg
+            yield argument.name, index, on_host, dtype
+
+
+def _dtypes(argument: op_def_pb2.OpDef.ArgDef, node: node_def_pb2.NodeDef) -> list[int]:
+    if argument.type_list_attr:
+        return list(node.attr[argument.type_list_attr].list.type)
+    dtype = argument.type or node.attr[argument.type_attr].type
+    count = node.attr[argument.number_attr].i if argument.number_attr else 1
+    return [dtype] * count
 
 
 def _types(node) -> tuple:

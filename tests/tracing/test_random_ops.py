@@ -292,7 +292,7 @@ def test_what_has_no_gradient_may_stand_in_front_of_the_weights():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
-@pytest.mark.parametrize("op", ["poisson", "binomial"])
+@pytest.mark.parametrize("op", ["poisson", "poisson by a state", "binomial"])
 def test_a_record_without_a_law_hangs_nobody(op, dtype):
     """TensorFlow's own draws never end with these."""
     of_law = tf.constant([4.0, np.nan, 1e20, 4.0])
@@ -302,6 +302,8 @@ def test_a_record_without_a_law_hangs_nobody(op, dtype):
         with random_numbers_from(FixedSource()):
             if op == "poisson":
                 return tf.random.stateless_poisson([4], [1, 2], of_law, dtype)
+            if op == "poisson by a state":
+                return tf.random.poisson([], of_law, dtype)
             return tf.random.stateless_binomial([4], [1, 2], of_law, 0.5, dtype)
 
     numbers = drawn().numpy()

@@ -190,6 +190,10 @@ DRAWS: dict[str, Callable] = {
     ),
 }
 
+# What draws by a state, and runs although it is replaced, but would never return from a parameter
+# that is NaN, and where that stands.
+NEVER_ENDING = {"RandomPoissonV2": 1}
+
 
 def _mean(parameter: Callable, for_each: bool = False) -> Callable:
     """The mean of a law, of the shape in which it would be drawn."""

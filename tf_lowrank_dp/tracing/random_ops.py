@@ -28,9 +28,16 @@ from tf_lowrank_dp._tensorflow import (
     next_name_number,
     nothing_recomputed,
     operations_seen_by,
+    run_without,
 )
 from tf_lowrank_dp.errors import UnsupportedModelError
-from tf_lowrank_dp.tracing.random_draws import DRAWS, OF_DATA, Source, is_random
+from tf_lowrank_dp.tracing.random_draws import (
+    DRAWS,
+    NEVER_ENDING,
+    OF_DATA,
+    Source,
+    is_random,
+)
 
 _ACTIVE = threading.local()
 
@@ -103,6 +110,8 @@ def random_numbers_from(source: Source) -> Iterator[None]:
         if found is None:
             return outputs
         _ACTIVE.draws = draws_so_far() + 1
+        if op_type in NEVER_ENDING:
+            run_without(outputs[0].op, NEVER_ENDING[op_type])
         found.set_shape(outputs[0].shape)
         if getattr(_ACTIVE, "noted", None) is not None and op_type not in OF_DATA:
             _ACTIVE.noted.append(found)
