@@ -98,34 +98,57 @@ def transfers(graph: tf.Graph) -> Iterator[Transfer]:
     """What travels between host and device in a step whose operations all run on a GPU.
 
     Functions take and return int32 and resources in the host's memory, as TensorFlow's runtime
-    does.  Operations without a kernel for GPUs are the other list's matter.
+    does; constants are put where they are needed.  Functions that XLA compiles are left out: their
+    operations are not run one by one.  Operations without a kernel for GPUs are the other list's
+    matter.
     """
     whole = graph.as_graph_def()
     called = functions_of(whole)
     for body in [None, *called.values()]:
-        nodes = whole.node if body is None else body.node_def
-        made = {}
-        for node in nodes:
-            for port, (name, index, on_host, dtype) in enumerate(_ports(node, called, True)):
-                made[f"{node.name}:{port}" if body is None else f"{node.name}:{name}:{index}"] = (
-                    node.op,
-                    on_host,
-                    dtype,
-                )
+        if body is not None and body.attr["_XlaMustCompile"].b:
+            continue
+        nodes = _used(whole.node if body is None else body.node_def, body)
+        made: dict[str, tuple[str, bool, int]] = {}
         for argument in () if body is None else body.signature.input_arg:
             made[argument.name] = "argument", argument.type in _ON_HOST, argument.type
         for node in nodes:
-            needed = [port[2] for port in _ports(node, called, False)]
-            given = [name for name in node.input if not name.startswith("^")]
-            for name, to_host in zip(given, needed, strict=bool(needed)):
-                key = f"{name}:0" if body is None and ":" not in name else name
-                producer, on_host, dtype = made.get(key, ("", to_host, 0))
-                if producer and on_host != to_host:
+            for port, (name, index, on_host, dtype) in enumerate(_ports(node, called, True)):
+                key = f"{node.name}:{port}" if body is None else f"{node.name}:{name}:{index}"
+                made[key] = node.op, on_host, dtype
+        for node in nodes:
+            given = [_tensor(name, body) for name in node.input if not name.startswith("^")]
+            for name, (_, _, to_host, _) in zip(given, _ports(node, called, False), strict=False):
+                producer, on_host, dtype = made.get(name, ("", to_host, 0))
+                if on_host != to_host and producer != "Const":
                     kind = types_pb2.DataType.Name(dtype)
                     yield Transfer(to_host, producer, node.op, kind, node.name)
 
 
-_ON_HOST = {types_pb2.DT_INT32, types_pb2.DT_RESOURCE, types_pb2.DT_STRING, types_pb2.DT_VARIANT}
+def _tensor(name: str, body) -> str:
+    return f"{name}:0" if body is None and ":" not in name else name
+
+
+def _used(nodes, body) -> list[node_def_pb2.NodeDef]:
+    """Nodes that the outputs, or what changes a state, depend on; draws change none."""
+    by_name = {node.name: node for node in nodes}
+    if body is None:
+        wanted = [node.name for node in nodes if _changes_state(node)]
+    else:
+        wanted = [*body.ret.values(), *body.control_ret.values()]
+    used: dict[str, node_def_pb2.NodeDef] = {}
+    while wanted:
+        name = wanted.pop().lstrip("^").partition(":")[0]
+        if name in by_name and name not in used:
+            used[name] = by_name[name]
+            wanted += by_name[name].input
+    return list(used.values())
+
+
+def _changes_state(node: node_def_pb2.NodeDef) -> bool:
+    return node.op.startswith(("Assign", "Resource")) or node.op == "StatefulPartitionedCall"
+
+
+_ON_HOST = {types_pb2.DT_INT32, types_pb2.DT_RESOURCE, types_pb2.DT_STRING}
 """Types that arguments of functions have in the host's memory."""
 
 _CALLS = {

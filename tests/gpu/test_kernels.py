@@ -11,7 +11,7 @@ from benchmarks.optimizers import OPTIMIZERS
 from tests.contracts.checks import losses_of, make_batch
 from tests.contracts.layer_cases import LAYER_CASES, build_model
 from tests.contracts.optimizer_cases import OPTIMIZER_CASES
-from tests.gpu.kernels import without_gpu_kernel
+from tests.gpu.kernels import transfers, without_gpu_kernel
 from tf_lowrank_dp._tensorflow import functions_of
 from tf_lowrank_dp.training.train_step import apply_gradients
 
@@ -90,6 +90,56 @@ def test_an_operation_without_a_kernel_is_found():
         .graph
     )
     assert {"AsString", "StringLength"} <= {found.type for found in without_gpu_kernel(graph)}
+
+
+AWAITED_BY_THE_HOST = {
+    ("DynamicStitch", "Reshape", "DT_INT32"): "shape of a mean's gradient, as in plain training",
+    ("AddV2", "Qr", "DT_FLOAT"): "TensorFlow decomposes on the host: m k numbers of each matrix",
+}
+"""What a step makes on the device and the host needs, from and for which operation, and why."""
+
+
+def awaited(graph):
+    found = [transfer for transfer in transfers(graph) if transfer.to_host]
+    return {(transfer.producer, transfer.consumer, transfer.dtype) for transfer in found}
+
+
+@pytest.mark.parametrize("case", OPTIMIZER_CASES, ids=lambda case: case.name)
+def test_the_host_waits_for_nothing_but_small_orthonormal_bases(case):
+    """Noise, masks and secret keys stay on the device.  Some was on the host: int32 often is."""
+    optimizer = case.optimizer("adam", l2_norm_clip=1.0, noise_multiplier=1.0)
+    batch = {"x": tf.zeros([2, 8, 8, 3]), "y": tf.zeros([2, 3])}
+    assert not awaited(step_graph(small_cnn(), optimizer, batch)) - set(AWAITED_BY_THE_HOST)
+
+
+@pytest.mark.parametrize("case", LAYER_CASES, ids=lambda case: case.name)
+def test_the_host_waits_for_no_layer(case):
+    """But for shapes, as in plain training."""
+    keras.utils.set_random_seed(1)
+    optimizer = tfdp.DPSGDOptimizer("adam", l2_norm_clip=1.0, noise_multiplier=1.0)
+    graph = step_graph(build_model(case), optimizer, make_batch(case, 2))
+    assert {dtype for *_, dtype in awaited(graph)} <= {"DT_INT32"}
+
+
+def test_what_the_host_waits_for_is_found():
+    @tf.function
+    def inner(order, x):
+        return x * tf.cast(order >= 3, tf.float32)
+
+    def planted(variable, x):
+        q = tf.linalg.qr(x + 1.0).q
+        variable.assign(inner(tf.argsort(q, axis=-1), q))
+
+    spec = tf.TensorSpec([4, 4], tf.float32)
+    variable = tf.Variable(tf.zeros([4, 4]))
+    graph = tf.function(lambda x: planted(variable, x)).get_concrete_function(spec).graph
+    found = awaited(graph)
+    assert ("AddV2", "Qr", "DT_FLOAT") in found
+    assert ("TopKV2", "StatefulPartitionedCall", "DT_INT32") in found or (
+        "TopKV2",
+        "PartitionedCall",
+        "DT_INT32",
+    ) in found
 
 
 WAITING = {"If", "StatelessIf", "While", "StatelessWhile", "Where", "Unique", "DynamicPartition"}

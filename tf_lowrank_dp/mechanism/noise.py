@@ -42,15 +42,14 @@ class NoiseGenerator(SecretStream):
         return tensors
 
     def _bits(self, pairs: int, offset: int, draw: tf.Tensor) -> tf.Tensor:
-        """Random int32 `(2, pairs)` from all 32-bit numbers."""
-        bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        """Random uint32 `(2, pairs)`."""
+        return tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=[2, pairs],
             key=self._key,
             counter=tf.stack([tf.constant(offset, tf.uint64), draw]),
             alg=PHILOX,
             dtype=tf.uint32,
         )
-        return tf.bitcast(bits, tf.int32)
 
 
 def normals_of_bits(bits: tf.Tensor) -> tf.Tensor:
@@ -67,7 +66,7 @@ def normals_of_bits(bits: tf.Tensor) -> tf.Tensor:
     it is `2e-13 sqrt(p) / z`.
 
     Args:
-        bits: int32 `(2, n)`, independent and uniform over all values.
+        bits: uint32 `(2, n)`, independent and uniform over all values.
 
     Returns:
         float32 `(2 n,)`.
@@ -77,8 +76,11 @@ def normals_of_bits(bits: tf.Tensor) -> tf.Tensor:
 
 @tf.function(jit_compile=True, autograph=False)
 def _box_muller(bits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compiled by XLA, which makes one loop of it: half the time of TensorFlow's operations."""
-    first, second = tf.unstack(bits)
+    """Compiled by XLA, which makes one loop of it: half the time of TensorFlow's operations.
+
+    Takes uint32, as functions have their int32 arguments in the host's memory, on a GPU too.
+    """
+    first, second = tf.unstack(tf.bitcast(bits, tf.int32))
     low = tf.cast(tf.bitwise.bitwise_and(second, 255), tf.float32)
     bits_of_u = tf.cast(first, tf.float32) + (low * 2.0**-8 + 2.0**-9)
     half = tf.abs(bits_of_u) * 2.0**-32

@@ -20,8 +20,13 @@ def largest(scores: tf.Tensor, sparsity: float) -> tf.Tensor:
         float32, the same shape.
     """
     frozen = math.floor(sparsity * scores.shape[-1])
-    ranks = tf.argsort(tf.argsort(scores, axis=-1, stable=True), axis=-1, stable=True)
+    ranks = _order(_order(scores))
     return tf.cast(ranks >= frozen, tf.float32)
+
+
+def _order(numbers: tf.Tensor) -> tf.Tensor:
+    """Where the sorted numbers stand, int64: on a GPU the host computes with int32."""
+    return tf.cast(tf.argsort(numbers, axis=-1, stable=True), tf.int64)
 
 
 def important_rows(matrix: tf.Tensor, view: MatrixView, sparsity: float) -> tf.Tensor:
