@@ -12,11 +12,14 @@ from tf_lowrank_dp._tensorflow import (
     data_sets_of,
     functions_of,
     graph_of_function,
+    has_branches,
     is_stateful,
     kernels_repeat,
+    mapped_in_one_thread,
     next_name_number,
     nothing_recomputed,
     operations_seen_by,
+    run_without,
     strategies_of,
     traced_bodies,
 )
@@ -34,6 +37,43 @@ def test_a_callback_replaces_the_outputs_of_operations_in_its_context_only():
 
     inside, outside = step(tf.zeros([2]))
     assert inside.numpy().tolist() == [7.0, 7.0] and outside.numpy().tolist() == [1.0, 1.0]
+
+
+def test_an_operation_that_runs_unused_can_be_given_zeros():
+    """A draw by a state runs whether it is used or not, and one with a rate of NaN never ends."""
+
+    @tf.function(autograph=False)
+    def step(rate):
+        unused = tf.random.poisson([], rate)
+        run_without(unused.op, 1)
+        return 2.0 * rate
+
+    assert step(tf.constant([1.0, float("nan")])).numpy()[0] == 2.0
+    function = step.get_concrete_function(tf.TensorSpec([2]))
+    (draw,) = [op for op in function.graph.get_operations() if op.type == "RandomPoissonV2"]
+    assert draw.inputs[1].op.type in ("ZerosLike", "Const", "Fill")
+
+
+def test_a_data_set_is_mapped_as_by_map_with_functions_and_calls_of_python():
+    def function(number):
+        half = tf.function(lambda n: n // 2)(number)
+        return half, tf.py_function(lambda n: n + 1, [number], tf.int64)
+
+    numbers = tf.data.Dataset.range(6)
+    found = list(mapped_in_one_thread(numbers, function).as_numpy_iterator())
+    assert found == list(numbers.map(function).as_numpy_iterator())
+    pairs = tf.data.Dataset.zip((numbers, numbers))
+    assert list(mapped_in_one_thread(pairs, lambda a, b: a * b))[2].numpy() == 4
+
+
+def test_branches_are_found_in_functions_as_well():
+    def graph(function):
+        return tf.function(function).get_concrete_function(tf.TensorSpec([])).graph
+
+    inner = tf.function(lambda x: tf.cond(x > 0.0, lambda: x, lambda: -x))
+    assert has_branches(graph(inner)) and has_branches(graph(lambda x: 2.0 * inner(x)))
+    assert has_branches(graph(lambda x: tf.while_loop(lambda y: y < 9.0, lambda y: 2 * y, [x])))
+    assert not has_branches(graph(lambda x: tf.function(tf.exp)(x)))
 
 
 def test_functions_traced_before_have_smaller_numbers_in_their_names():

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._tensorflow import has_branches, mapped_in_one_thread
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import rows, weights
@@ -49,6 +50,7 @@ class MappedRecords:
                 "__getitem__ what needs Python."
             )
         self.reads = traced.reads
+        self._branches = has_branches(self._row.graph)
         self.spec = self._spec()
 
     @property
@@ -76,7 +78,8 @@ class MappedRecords:
     def _batch(self, draw: dict) -> tf.data.Dataset:
         """The logical batch of a draw, as a data set of one element."""
         absent = tf.nest.map_structure(lambda s: tf.zeros(s.shape, s.dtype), self.spec)
-        drawn = tf.data.Dataset.from_tensor_slices((draw["rows"],)).map(self._present)
+        mapped = tf.data.Dataset.map if self._branches else mapped_in_one_thread
+        drawn = mapped(tf.data.Dataset.from_tensor_slices((draw["rows"],)), self._present)
         padding = tf.data.Dataset.from_tensors(_with_presence(absent, 0.0)).repeat()
         return drawn.ignore_errors().concatenate(padding).batch(draw["size"]).take(1)
 
