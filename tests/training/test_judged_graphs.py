@@ -8,6 +8,7 @@ import tensorflow as tf
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
+from tf_lowrank_dp.tracing.traced_part import traced_part
 from tf_lowrank_dp.training import chosen_method
 from tf_lowrank_dp.training.state import ledger_of
 
@@ -257,3 +258,38 @@ def test_a_layer_that_keeps_rows_outside_of_variables_is_refused(
     with pytest.raises(tfdp.UnsupportedModelError, match="nothing else"):
         model.fit(*rows(), batch_size=N, verbose=0)
     assert ledger_of(model).num_steps == 0
+
+
+def test_how_a_function_is_run_is_no_part_of_what_it_computes():
+    """A call of a function holds the optimizer's settings, which the probe has others of."""
+
+    def digest(settings):
+        before = tf.config.optimizer.get_experimental_options()
+        tf.config.optimizer.set_experimental_options(settings)
+        try:
+            function = tf.function(lambda x: tf.function(tf.exp)(x) + 1.0)
+            graph = function.get_concrete_function(tf.TensorSpec([None])).graph
+        finally:
+            tf.config.optimizer.set_experimental_options(
+                {**dict.fromkeys(settings, False), **before}
+            )
+        assert any(op.type == "PartitionedCall" for op in graph.get_operations())
+        return traced_part(graph, 0).digest
+
+    assert digest({"disable_meta_optimizer": True}) == digest({"disable_meta_optimizer": False})
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_model_that_calls_functions_trains_in_graphs_and_compiled(jit_compile):
+    class Calls(keras.layers.Layer):
+        def build(self, shape):
+            self.kernel = self.add_weight(shape=(shape[-1], 2))
+
+        def call(self, x):
+            return tf.function(lambda t: tf.tanh(t) @ self.kernel)(x)
+
+    model = tfdp.make_private(keras.Sequential([keras.Input((3,)), Calls(), keras.layers.Dense(1)]))
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0)
+    model.compile(optimizer, "mse", jit_compile=jit_compile)
+    model.fit(np.ones((8, 3)), np.ones((8, 1)), batch_size=4, verbose=0)
+    assert optimizer.ledger.num_steps == 2

@@ -20,6 +20,8 @@ from tf_lowrank_dp.tracing.writes import may_keep
 
 # Inputs, which a graph gets where something outside of it is first used.
 _INPUTS = ("Placeholder",)
+# What the probe, whose graphs are not optimised, sets otherwise than a step.
+_HOW_IT_IS_RUN = ("config_proto",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +125,7 @@ class _Library:
             operation = self._function(node.op) if node.op in self._functions else node.op
             add(operation, [source(name) for name in node.input if not name.startswith("^")])
             for name in sorted(node.attr):
-                if not name.startswith("_"):
+                if name not in _HOW_IT_IS_RUN and not name.startswith("_"):
                     add(name, *self._attribute(node.attr[name]))
         add([source(name) for name in results])
         return found.digest()
