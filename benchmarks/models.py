@@ -259,17 +259,10 @@ def wide_resnet_groupnorm(
     return _images(keras.Model(image, logits, name="wide_resnet_groupnorm"), num_examples)
 
 
-def mlp(num_examples: int = 512) -> Workload:
-    """Multi-layer perceptron of Lee & Kifer: 784 inputs, 128 and 256 sigmoid units."""
-    model = keras.Sequential(
-        [
-            keras.Input((784,)),
-            kl.Dense(128, activation="sigmoid"),
-            kl.Dense(256, activation="sigmoid"),
-            kl.Dense(CLASSES),
-        ],
-        name="mlp",
-    )
+def mlp(num_examples: int = 512, layers: int = 2) -> Workload:
+    """Multi-layer perceptron of Lee & Kifer: 784 inputs, 128 and 256 sigmoid units in turn."""
+    hidden = [kl.Dense((128, 256)[layer % 2], activation="sigmoid") for layer in range(layers)]
+    model = keras.Sequential([keras.Input((784,)), *hidden, kl.Dense(CLASSES)], name="mlp")
     return _images(model, num_examples)
 
 
