@@ -43,6 +43,18 @@ def test_noise_is_normal():
     assert abs(scipy.stats.kurtosis(values)) < 4 * np.sqrt(24 / SIZE)
 
 
+@tf.function(jit_compile=True)
+def compiled_normals(bits):
+    """As noise is made: compiled by XLA."""
+    return normals_of_bits(bits)
+
+
+def normals(bits):
+    """Both halves of the numbers made of bits, integers `(2, n)`, in float64."""
+    bits = tf.constant(np.asarray(bits).astype(np.int32).view(np.uint32))
+    return [half.numpy().astype(np.float64) for half in compiled_normals(bits)]
+
+
 def ordinary_and_extreme_bits():
     """Bits `(2, 10000)`, half with `u` near 0 or 1; the first two are the ends."""
     generator = np.random.default_rng(0)
@@ -58,20 +70,18 @@ def test_normals_of_bits_are_box_and_mullers_with_40_bits_of_radius():
     half = np.abs(bits[0] + ((bits[1] & 255) + 0.5) / 256) / 2**32
     radius = np.sqrt(-2 * np.where(bits[0] < 0, np.log(half), np.log1p(-half)))
     angle = ((bits[1] >> 8) + 0.5) * np.pi / 2**23 - np.pi / 4
-    found = normals_of_bits(tf.constant(bits.astype(np.int32).view(np.uint32))).numpy()
-    x, y = np.split(found.astype(np.float64), 2)
+    x, y = normals(bits)
     np.testing.assert_allclose(x / radius, np.cos(angle), atol=5e-7)
     np.testing.assert_allclose(y / radius, np.sin(angle), atol=5e-7)
     np.testing.assert_allclose(np.hypot(x, y), radius, rtol=1e-6)
     np.testing.assert_allclose(radius[:2], [np.sqrt(82 * np.log(2)), 2.0**-20], rtol=1e-6)
-    assert found.all()
+    assert x.all() and y.all()
 
 
 def test_no_two_radii_have_the_same_bits():
     """Each of the 40 counts, the sign too: `u` of neighbours differs by `2^-40`."""
     first, low = np.arange(-4, 4).repeat(256), np.tile(np.arange(256), 8)
-    bits = tf.constant(np.stack([first, low]).astype(np.int32).view(np.uint32))
-    x, y = np.split(normals_of_bits(bits).numpy().astype(np.float64), 2)
+    x, y = normals(np.stack([first, low]))
     squares = x**2 + y**2
     u = np.where(first < 0, np.exp(-squares / 2), -np.expm1(-squares / 2))
     expected = (np.arange(1024) + 0.5) * 2.0**-40
@@ -84,8 +94,7 @@ def test_angles_are_those_of_the_whole_circle():
     ends = np.arange(-2, 3)[:, None] * 2**22 + np.arange(-3, 3)
     steps = np.concatenate([ends.ravel(), np.random.default_rng(0).integers(0, 2**24, 10_000)])
     steps = (steps + 2**23) % 2**24 - 2**23
-    bits = np.stack([np.full(len(steps), 2**30), steps << 8]).astype(np.int32).view(np.uint32)
-    x, y = np.split(normals_of_bits(tf.constant(bits)).numpy().astype(np.float64), 2)
+    x, y = normals(np.stack([np.full(len(steps), 2**30), steps << 8]))
     angle = (steps + 0.5) * np.pi / 2**23 - np.pi / 4
     radius = np.sqrt(2 * np.log(4 / 3))
     np.testing.assert_allclose(x, radius * np.cos(angle), atol=3e-7)
@@ -97,9 +106,8 @@ def test_the_tail_beyond_five_deviations_is_that_of_the_normal_distribution():
     generator = np.random.default_rng(1)
     bits = generator.integers(-(2**31), 2**31, (2, 100_000))
     bits[0] = generator.integers(-(2**13), 0, 100_000)
-    found = normals_of_bits(tf.constant(bits.astype(np.int32).view(np.uint32)))
-    cos, sin = np.split(found.numpy(), 2)
-    u = np.exp(-(cos.astype(np.float64) ** 2 + sin.astype(np.float64) ** 2) / 2) * 2**19
+    cos, sin = normals(bits)
+    u = np.exp(-(cos**2 + sin**2) / 2) * 2**19
     assert scipy.stats.kstest(u, "uniform").pvalue > 1e-3
     assert np.max(np.hypot(cos, sin)) > 6.5
 

@@ -137,7 +137,7 @@ class PrivateGradients:
         if rows is not None and rows <= size:
             filled = tf.nest.map_structure(lambda t: _split(t, 1, size)[0], (batch, presence))
             return part(*filled)
-        count = tf.maximum(-(-tf.shape(presence)[0] // size), 1)  # an empty draw is one as well
+        count = -(-_rows_to_the_last_present(presence) // size)
         parts = tf.nest.map_structure(lambda t: _split(t, count, size), (batch, presence))
 
         def add_part(
@@ -168,11 +168,18 @@ def _with_a_row(tensor: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(filled, [None, *tensor.shape[1:]])
 
 
+def _rows_to_the_last_present(presence: tf.Tensor) -> tf.Tensor:
+    """How many rows have to be computed, at least one: behind them is padding of the sampler's."""
+    places = tf.range(1, tf.shape(presence)[0] + 1)
+    return tf.reduce_max(tf.concat([[1], tf.where(presence > 0.0, places, 0)], 0))
+
+
 def _split(tensor: tf.Tensor, count: int | tf.Tensor, size: int) -> tf.Tensor:
-    """`(b, ...)` as `(count, size, ...)`, filled up with absent rows."""
+    """`(b, ...)` as `(count, size, ...)`, cut or filled up with absent rows."""
     inner = tensor.shape[1:]
     lengths = inner if inner.is_fully_defined() else tf.unstack(tf.shape(tensor)[1:])
-    parts = tf.reshape(_filled(tensor, count * size), [count, size, *lengths])
+    filled = _filled(tensor[: count * size], count * size)
+    parts = tf.reshape(filled, [count, size, *lengths])
     return tf.ensure_shape(parts, [None, size, *inner])
 
 

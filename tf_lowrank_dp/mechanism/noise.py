@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_lowrank_dp.tracing.secret_stream import PHILOX, SecretStream
+from tf_lowrank_dp.mechanism.threefry import threefry, words
+from tf_lowrank_dp.tracing.secret_stream import SecretStream
 
 _AT_ONCE = 2**22  # numbers: bounds the memory of intermediate results
 _BLOCK = 2**11  # pairs: draws are rounded up, so that small models share what is compiled
@@ -25,34 +27,44 @@ class NoiseGenerator(SecretStream):
 
     def normal(self, shapes: Sequence[tuple[int, ...]]) -> list[tf.Tensor]:
         """Independent standard normal float32 tensors, one for each shape."""
-        draw = self.next_draw()
+        key, draw = self._key.read_value()[0], self.next_draw()
         sizes = [math.prod(shape) for shape in shapes]
-        tensors, offset, first = [], 0, 0
+        tensors, groups, first = [], itertools.count(), 0
         while first < len(sizes):
             last = first + 1
             while last < len(sizes) and sum(sizes[first : last + 1]) <= _AT_ONCE:
                 last += 1
-            group = sizes[first:last]
-            pairs = -(-sum(group) // (2 * _BLOCK)) * _BLOCK
-            flat = normals_of_bits(self._bits(pairs, offset, draw))[: sum(group)]
-            parts = tf.split(flat, group)
+            size = sum(sizes[first:last])
+            pairs = -(-size // (2 * _BLOCK)) * _BLOCK
+            group = tf.constant(next(groups), tf.uint32)
+            flat = _normals(key, draw, group, pairs)[:size]
+            parts = tf.split(flat, sizes[first:last])
             tensors += [tf.reshape(t, s) for t, s in zip(parts, shapes[first:last], strict=True)]
-            offset += 2 * pairs + 256
             first = last
         return tensors
 
-    def _bits(self, pairs: int, offset: int, draw: tf.Tensor) -> tf.Tensor:
-        """Random uint32 `(2, pairs)`."""
-        return tf.raw_ops.StatelessRandomUniformFullIntV2(
-            shape=[2, pairs],
-            key=self._key,
-            counter=tf.stack([tf.constant(offset, tf.uint64), draw]),
-            alg=PHILOX,
-            dtype=tf.uint32,
-        )
+
+@tf.function(jit_compile=True, autograph=False)
+def _normals(key: tf.Tensor, draw: tf.Tensor, group: tf.Tensor, pairs: int) -> tf.Tensor:
+    """Standard normal numbers, float32 `(2 pairs,)`.
+
+    XLA makes two loops of it, of the bits and of the numbers; stacked, the bits are not computed
+    anew for cosine and sine.  All arguments are unsigned, as functions have their int32 arguments
+    in the host's memory, on a GPU too.
+
+    Args:
+        key: uint64, of the stream.
+        draw: uint64, of this draw alone.
+        group: uint32, of this part of the draw alone.
+        pairs: at most 2^31.
+    """
+    number = tf.range(pairs)
+    counter = tf.bitcast(number, tf.uint32), tf.bitcast(tf.zeros_like(number), tf.uint32) + group
+    bits = threefry(threefry(words(key), words(draw)), counter)
+    return tf.concat(normals_of_bits(tf.stack(bits)), 0)
 
 
-def normals_of_bits(bits: tf.Tensor) -> tf.Tensor:
+def normals_of_bits(bits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Standard normal numbers from random bits, by Box and Muller's method.
 
     `r = sqrt(-2 ln u)` and an angle give two numbers.  `u` has 40 bits: 32 of the first integer
@@ -69,16 +81,7 @@ def normals_of_bits(bits: tf.Tensor) -> tf.Tensor:
         bits: uint32 `(2, n)`, independent and uniform over all values.
 
     Returns:
-        float32 `(2 n,)`.
-    """
-    return tf.concat(_box_muller(bits), 0)
-
-
-@tf.function(jit_compile=True, autograph=False)
-def _box_muller(bits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compiled by XLA, which makes one loop of it: half the time of TensorFlow's operations.
-
-    Takes uint32, as functions have their int32 arguments in the host's memory, on a GPU too.
+        Cosines and sines times the radius, float32 `(n,)` each.
     """
     first, second = tf.unstack(tf.bitcast(bits, tf.int32))
     low = tf.cast(tf.bitwise.bitwise_and(second, 255), tf.float32)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tf_lowrank_dp.per_example.arithmetic import arithmetic, as_operand
+from tf_lowrank_dp.per_example.arithmetic import arithmetic, as_operand, sums_of_squares
 from tf_lowrank_dp.per_example.centrable import CentrableGradient
 from tf_lowrank_dp.per_example.gradient import (
     UNDERFLOW,
@@ -167,7 +167,7 @@ class OuterProduct(CentrableGradient):
         if self.uses_gram:  # which TensorFlow computes for the norms anyway
             squares = tf.linalg.diag_part(tf.matmul(self._d, self._d, transpose_b=True))
         else:
-            squares = tf.reduce_sum(tf.square(self._d), axis=-1)
+            squares = sums_of_squares(self._d)
         counted = squares > 0.0
         counted |= tf.logical_not(tf.reduce_any(counted, axis=1, keepdims=True))
         weights = tf.cast(counted, tf.float32)[..., None]
@@ -180,7 +180,7 @@ class OuterProduct(CentrableGradient):
     def _norms_and_lengths(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """`|g_b|^2` as computed, `(b,)`, `|x_bt|` and `|d_bt|`, both `(b, t)`."""
         if self._x.shape[1] == 1:
-            x2, d2 = (tf.reduce_sum(tf.square(v[:, 0]), -1) for v in (self._x, self._d))
+            x2, d2 = (sums_of_squares(v[:, 0]) for v in (self._x, self._d))
             return x2 * d2, tf.sqrt(x2)[:, None], tf.sqrt(d2)[:, None]
         xx = tf.matmul(self._x, self._x, transpose_b=True)
         dd = tf.matmul(self._d, self._d, transpose_b=True)

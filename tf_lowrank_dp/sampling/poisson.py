@@ -21,6 +21,7 @@ from tf_lowrank_dp.sampling.arguments import (
     warn_of_full_batches,
 )
 from tf_lowrank_dp.sampling.draw import NUMBERS, draw_numbers, poisson_draw, with_numbers
+from tf_lowrank_dp.sampling.gathered import can_be_gathered, gathered
 from tf_lowrank_dp.sampling.mapped import MappedRecords
 from tf_lowrank_dp.sampling.records import Records
 from tf_lowrank_dp.sampling.rows_digest import rows_digest
@@ -216,17 +217,24 @@ class PoissonSampler:
 
     def without_draws(self) -> tf.data.Dataset:
         """`as_dataset` for `fit`, whose batches need no `draw`: it takes each once."""
-        if self._mapped is None:
-            dataset = tf.data.Dataset.from_generator(self._batches, output_signature=self._spec)
-        else:
-            signature = tf.nest.map_structure(rows.row_spec, self._data)
-            signature["size"] = tf.TensorSpec((), tf.int64)
-            dataset = tf.data.Dataset.from_generator(
-                lambda: map(self._rows_of, self._draws()), output_signature=signature
-            )
-            dataset = self._mapped.batches(dataset)
+        dataset = self._without_length()
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(self._cardinality))
         return note_sampled(dataset.prefetch(tf.data.AUTOTUNE))
+
+    def _without_length(self) -> tf.data.Dataset:
+        if self._mapped is not None:
+            signature = tf.nest.map_structure(rows.row_spec, self._data)
+            signature["size"] = tf.TensorSpec((), tf.int64)
+            drawn = tf.data.Dataset.from_generator(
+                lambda: map(self._rows_of, self._draws()), output_signature=signature
+            )
+            return self._mapped.batches(drawn)
+        if can_be_gathered(self._data):
+            return gathered(self._data, self._draws, self._padded_size)
+        return self._made_by_python()
+
+    def _made_by_python(self) -> tf.data.Dataset:
+        return tf.data.Dataset.from_generator(self._batches, output_signature=self._spec)
 
     @property
     def _cardinality(self) -> int:
@@ -265,13 +273,16 @@ class PoissonSampler:
     def _rows_of(self, indices: np.ndarray) -> dict:
         """The rows of a draw, to be mapped, and the size of its batch."""
         drawn = tf.nest.map_structure(lambda data: rows.take_rows(data, indices), self._data)
-        return {**drawn, "size": padding.padded_size(len(indices), self._pad_to_multiple)}
+        return {**drawn, "size": self._padded_size(len(indices))}
 
     def _gather(self, indices: np.ndarray) -> dict:
         """The padded logical batch of some examples."""
         batch = tf.nest.map_structure(lambda data: rows.take_rows(data, indices), self._data)
         batch[batch_lib.PRESENCE] = np.ones(len(indices), np.float32)
-        return padding.pad_rows(batch, padding.padded_size(len(indices), self._pad_to_multiple))
+        return padding.pad_rows(batch, self._padded_size(len(indices)))
+
+    def _padded_size(self, drawn: int) -> int:
+        return padding.padded_size(drawn, self._pad_to_multiple)
 
     def __getstate__(self) -> dict:
         """Leaves out the seed: a copy draws from operating system entropy."""

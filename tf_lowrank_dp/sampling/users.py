@@ -102,6 +102,9 @@ class UserSampler(PoissonSampler):
         )
         return {**spec, batch_lib.PRESENCE: presence}
 
+    def _without_length(self) -> tf.data.Dataset:
+        return self._made_by_python()
+
     def _batches(self) -> Iterator[dict]:
         for generator in self._generators():
             users = poisson_draw(generator, self._num_examples, self.sampling_rate)
@@ -125,7 +128,7 @@ class UserSampler(PoissonSampler):
         weights = np.where(np.arange(k) < counted, 1.0 / np.maximum(counted, 1), 0.0)
         batch[batch_lib.ROW_WEIGHT] = weights.astype(np.float32)
         batch[batch_lib.PRESENCE] = np.ones(len(users), np.float32)
-        return padding.pad_rows(batch, padding.padded_size(len(users), self._pad_to_multiple))
+        return padding.pad_rows(batch, self._padded_size(len(users)))
 
 
 def _integers(unit_ids: Any) -> np.ndarray:
