@@ -55,6 +55,31 @@ def has_branches(graph: tf.Graph) -> bool:
 _BRANCHES = {"If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase", "Switch"}
 
 
+@functools.cache
+def segments_stay_apart() -> None:
+    """Makes `tf.vectorized_map` drop segment numbers that are too large, as it does negative ones.
+
+    It puts the segments of all elements one behind the other, so such a number (an id beyond its
+    table, in the gradient of a gather) falls into a segment of another element.
+    """
+    from tensorflow.python.ops.parallel_for import pfor
+
+    converters = pfor._pfor_converter_registry
+    for name in ("Sum", "Max", "Min", "Prod"):
+        convert = converters[f"UnsortedSegment{name}"]
+        converters[f"UnsortedSegment{name}"] = functools.partial(_with_known_segments, convert)
+
+
+def _with_known_segments(convert: Callable, pfor_input: Any) -> Any:
+    from tensorflow.python.ops.parallel_for import pfor
+
+    pfor_input.stack_inputs([0, 1])
+    numbers, count = pfor_input.stacked_input(1), pfor_input.unstacked_input(2)
+    known = numbers < tf.cast(count, numbers.dtype)
+    pfor_input._inputs[1] = pfor.wrap(tf.where(known, numbers, -tf.ones_like(numbers)), True)
+    return convert(pfor_input)
+
+
 def run_without(operation: tf.Operation, position: int) -> None:
     """Gives zeros to an operation that was replaced, for an input that it must not meet.
 

@@ -155,9 +155,14 @@ def _output_gradients(
 def _followed(
     sites: Sequence[Site], output_gradients: Sequence[Sequence[tf.Tensor]]
 ) -> list[tuple[tf.Tensor, Rows]]:
-    """What the gradients are made of: outputs' gradients, with where the examples should be."""
-    pairs = zip(sites, output_gradients, strict=True)
-    return [(gradient, site.rows) for site, gradients in pairs for gradient in gradients]
+    """What the gradients are made of, with where the examples should be.
+
+    Outputs' gradients, and the outputs: they tell of the layers' inputs, which kernels' gradients
+    are made of too, and which a gradient of one's own may keep out of the losses.
+    """
+    pairs = list(zip(sites, output_gradients, strict=True))
+    found = [(gradient, site.rows) for site, gradients in pairs for gradient in gradients]
+    return found + [(output, site.rows) for site in sites for output in site.outputs]
 
 
 def _collected(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tf_lowrank_dp._tensorflow import segments_stay_apart
 from tf_lowrank_dp._types import Nested
 
 _ROWS = 32  # of a part
@@ -14,11 +15,19 @@ _VARIANT = tf.variant.as_datatype_enum
 _BEYOND = {  # XLA wants constant sizes, or has no such operation
     *("Bincount", "DenseBincount", "RaggedBincount", "DynamicPartition", "DynamicStitch"),
     *("RandomShuffle", "StatelessShuffle"),
-}
+    # Vectorised, numbers beyond their tables would be those of other elements.
+    *(f"SparseSegment{name}{with_}" for name in ("Sum", "Mean", "SqrtN")
+      for with_ in ("", "Grad", "GradV2", "WithNumSegments")),
+}  # fmt: skip
 
 
 def vectorized_map(function: Callable, elements: Nested) -> Nested:
-    """`tf.vectorized_map` that does not log each operation for which it takes a loop."""
+    """`tf.vectorized_map` that does not log each operation for which it takes a loop.
+
+    Guarantee: whatever an element holds, it changes the results of no other (see
+    `segments_stay_apart`).
+    """
+    segments_stay_apart()
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel(logging.CRITICAL)

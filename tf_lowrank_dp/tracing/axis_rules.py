@@ -178,9 +178,9 @@ def einsum(o: Operation) -> Label:
 
 
 def shuffled(o: Operation) -> Label:
-    """Exchanges what lies along the first axis."""
+    """Exchanges what lies along the first axis: the examples, or the same for all of them."""
     label = o.labels[0]
-    return o.joined if not isinstance(label, Rows) or label.axis == 0 else label
+    return o.joined if not isinstance(label, Rows) or label.axis == 0 else o.unknown
 
 
 def normalisation(o: Operation) -> Label:

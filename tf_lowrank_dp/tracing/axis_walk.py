@@ -246,7 +246,13 @@ def _list_label(o: Operation) -> Label:
     if bad is not None:
         return bad
     held = {label for label in o.labels if isinstance(label, Rows)}
-    if len(held) != 1:
+    # Tensors beside them, or in the list already, must not tell the examples apart.
+    beside = [
+        label.even
+        for label, tensor in zip(o.labels, o.op.inputs, strict=True)
+        if isinstance(label, Public) and not tensor.dtype.is_integer
+    ]
+    if len(held) != 1 or not all(beside):
         return o.unknown
     [label] = held
     if o.op.type == "TensorListFromTensor":

@@ -1,0 +1,191 @@
+"""One record moves the sum by one clip, where it reached others behind what was looked at.
+
+An id beyond its table, in a gradient that is taken one example at a time; an order that all rows
+share; a list that holds the rows' numbers; an input that a gradient of one's own keeps out of the
+losses.
+"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+
+L = keras.layers
+GENERATOR = np.random.default_rng(0)
+
+
+def released(model, x, y, loss="mse", jit_compile=False, gradient_method="auto", **private):
+    """The sum of the clipped gradients (clip 1) of a step on all rows, without noise."""
+    tfdp.make_private(model, **private)
+    optimizer = tfdp.DPSGDOptimizer(
+        keras.optimizers.SGD(1.0),
+        l2_norm_clip=1.0,
+        noise_multiplier=0.0,
+        gradient_method=gradient_method,
+    )
+    model.compile(optimizer, loss, jit_compile=jit_compile)
+    before = [v.numpy() for v in model.trainable_variables]
+    model.fit(x, y, batch_size=len(y), verbose=0)
+    pairs = zip(before, model.trainable_variables, strict=True)
+    return len(y) * np.concatenate([(b - v.numpy()).ravel() for b, v in pairs])
+
+
+def moved(build, rows, record, **settings):
+    """By how many clips a record in front of the rows moves the sum."""
+    sums = []
+    more = tf.nest.map_structure(lambda r, all_: np.concatenate([r[None], all_]), record, rows)
+    for x, y in (rows, more):
+        keras.utils.set_random_seed(0)
+        sums.append(released(build(), x, y, **settings))
+    return np.linalg.norm(sums[1] - sums[0])
+
+
+IDS, WORDS, ROWS = 20, 7, 24
+
+
+def embedding():
+    return keras.Sequential(
+        [
+            keras.Input((IDS,), dtype="int32"),
+            L.Embedding(WORDS, 4),
+            L.GlobalAveragePooling1D(),
+            L.Dense(1),
+        ]
+    )
+
+
+class FromTable(L.Layer):
+    """A table of three axes, for which the operation's rule is none: it uses the fallback."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(WORDS, 2, 3), name="table")
+
+    def call(self, ids):
+        return tf.reshape(tf.gather(self.table, ids), [-1, IDS * 6])
+
+
+def from_table():
+    return keras.Sequential([keras.Input((IDS,), dtype="int32"), FromTable(), L.Dense(1)])
+
+
+@pytest.mark.parametrize(
+    ("build", "settings"),
+    [
+        (embedding, {"gradient_method": "vectorized"}),
+        (embedding, {"gradient_method": "vectorized", "jit_compile": True}),
+        (from_table, {"jit_compile": True}),
+    ],
+)
+@pytest.mark.parametrize("ids", [np.arange(IDS) % WORDS, WORDS * (1 + np.arange(IDS))])
+def test_an_id_beyond_its_table_is_in_no_other_examples_gradient(build, settings, ids):
+    x = GENERATOR.integers(0, WORDS, (ROWS, IDS)).astype("int32")
+    y = GENERATOR.normal(size=(ROWS, 1)).astype("float32")
+    record = ids.astype("int32"), np.array([1e5], "float32")
+    assert moved(build, (x, y), record, **settings) <= 1.0 + 1e-5
+
+
+class Picked(L.Layer):
+    """The hidden states at positions that come with the data, as of masked words."""
+
+    def __init__(self, by):
+        super().__init__()
+        self.by = by
+
+    def call(self, hidden, positions):
+        if self.by == "take_along_axis":
+            return keras.ops.take_along_axis(hidden, positions[..., None], axis=1)
+        return tf.gather(hidden, positions, axis=1, batch_dims=1)
+
+
+@pytest.mark.parametrize("by", ["gather", "take_along_axis"])
+@pytest.mark.parametrize("beyond", [False, True])
+def test_a_position_beyond_its_text_is_in_no_other_examples_gradient(by, beyond):
+    length, picked = 6, IDS
+
+    def build():
+        x, positions = keras.Input((length, 3)), keras.Input((picked,), dtype="int32")
+        outputs = L.Dense(1)(Picked(by)(L.Dense(4)(x), positions))
+        return keras.Model([x, positions], outputs)
+
+    x = GENERATOR.normal(size=(ROWS, length, 3)).astype("float32")
+    positions = GENERATOR.integers(0, length, (ROWS, picked)).astype("int32")
+    y = GENERATOR.normal(size=(ROWS, picked, 1)).astype("float32")
+    steps = np.arange(picked, dtype="int32")
+    hostile = length * (1 + steps) if beyond else steps % length
+    far = np.full((length, 3), 100.0, "float32"), np.full((picked, 1), 1e4, "float32")
+    record = (far[0], hostile), far[1]
+    assert moved(build, ((x, positions), y), record) <= 1.0 + 1e-5
+
+
+class ShuffledPatches(L.Layer):
+    """One order of the patches for all rows."""
+
+    def call(self, x, training=None):
+        patches = tf.transpose(x, [1, 0, 2])
+        shuffled = tf.random.shuffle(patches) if training else patches
+        return tf.transpose(shuffled, [1, 0, 2])
+
+
+def test_an_order_that_rows_would_share_is_each_examples_own():
+    """Rows in equal groups of a part's size would all have one sign in a part's sum."""
+    kinds, of_a_kind = 6, 7
+    rows = np.repeat(np.eye(kinds, dtype="float32"), of_a_kind, 0)
+    x = np.stack([rows, -rows], 1)
+    patches = keras.Input((2, kinds))
+    sides = L.Lambda(lambda h: h[:, 0] - h[:, 1])(ShuffledPatches()(patches))
+    model = keras.Model(patches, L.Dense(1, use_bias=False)(sides))
+    y = np.ones((len(x), 1), "float32")
+    with pytest.warns(UserWarning, match="one example at a time"):
+        sums = released(
+            model, x, y, lambda y, p: keras.ops.sum(y * p, -1), microbatch_size=of_a_kind
+        )
+    assert np.any(np.abs(np.abs(sums) - of_a_kind) > 0.5)
+
+
+class Numbered(L.Layer):
+    """The sign of a row's place in the batch, out of a list."""
+
+    def call(self, h):
+        place = tf.cast(tf.range(tf.shape(h)[0]) % 2 * 2 - 1, tf.float32)[:, None]
+        kept = tf.TensorArray(tf.float32, 2, element_shape=[None, 1])
+        stacked = kept.unstack(tf.stack([place, place])).write(0, h).stack()
+        return stacked[0] * stacked[1]
+
+
+def test_a_list_that_holds_the_rows_numbers_tells_them_apart():
+    def build():
+        dense = L.Dense(1, use_bias=False)
+        return keras.Sequential([keras.Input((3,)), dense, Numbered()])
+
+    x = np.ones((12, 3), "float32")
+    x[1::2] *= -1
+    rows = x, np.ones((12, 1), "float32")
+    record = np.ones(3, "float32"), np.ones(1, "float32")
+    by = moved(build, rows, record, loss=lambda y, p: keras.ops.sum(y * p, -1))
+    assert by <= 1.0 + 1e-5
+
+
+@tf.custom_gradient
+def injected(value, other):
+    """The other has no part in the value, and gets its gradient."""
+    return tf.identity(value), lambda d: (d, d)
+
+
+def of_the_others_beyond_50(x):
+    return x + tf.reduce_sum(tf.nn.relu(x - 50.0), 0, keepdims=True)
+
+
+class Injected(L.Layer):
+    def call(self, value, other):
+        return injected(value, other)
+
+
+def test_inputs_that_join_examples_are_found_where_no_loss_depends_on_them():
+    x = keras.Input((3,))
+    other = L.Dense(2)(L.Lambda(of_the_others_beyond_50, output_shape=(3,))(x))
+    model = keras.Model(x, L.Dense(1)(Injected()(L.Dense(2)(x), other)))
+    rows = np.ones((16, 3), "float32"), np.ones((16, 1), "float32")
+    with pytest.raises(tfdp.UnsupportedModelError, match="joins the examples"):
+        released(model, *rows)
