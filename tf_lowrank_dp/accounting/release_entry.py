@@ -6,15 +6,30 @@ import dataclasses
 import json
 import math
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import dp_accounting
+import numpy as np
 from dp_accounting import dp_event, pld
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting.composition import Mechanism, OtherMechanism
 from tf_lowrank_dp.accounting.event_text import event_to_dict
 from tf_lowrank_dp.accounting.sampling import Unit
+
+_POSSIBLE: dict[str, Callable[[np.ndarray], bool]] = {
+    "noise_multiplier": lambda v: bool(np.isfinite(v) & (v >= 0)),
+    "standard_deviation": lambda v: bool(np.isfinite(v) & (v >= 0)),
+    "noise_parameter": lambda v: bool(np.isfinite(v) & (v > 0)),
+    "sampling_probability": lambda v: bool((v >= 0) & (v <= 1)),
+    "count": lambda v: bool(np.isfinite(v) & (v >= 0)) and v == int(v),
+    "sensitivities": lambda v: bool(np.all(np.isfinite(v) & (v >= 0))),
+    "sensitivity": lambda v: bool(np.all(np.isfinite(v) & (v >= 0))),
+    "sampling_probs": lambda v: bool(np.all(v >= 0)) and math.isclose(v.sum(), 1.0),
+    "mean": lambda v: bool(np.isfinite(v) & (v > 0)),
+    "shape": lambda v: bool(v > -1),
+}
+"""Which numbers the attributes of events may be."""
 
 _ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
@@ -79,23 +94,16 @@ class ReleaseEntry:
 
 def _check(event: dp_accounting.DpEvent) -> None:
     """Checks that the numbers of an event are those of one: the accountant does not."""
-    found = {
-        name: getattr(event, name)
-        for name in ("noise_multiplier", "sampling_probability", "count")
-        if hasattr(event, name)
-    }
-    for name, value in found.items():
-        usable = math.isfinite(value) and value >= 0
-        if name == "sampling_probability":
-            usable = usable and value <= 1
-        if name == "count":
-            usable = usable and value == int(value)
-        if not usable:
+    for name, possible in _POSSIBLE.items():
+        if hasattr(event, name) and not possible(np.asarray(getattr(event, name), float)):
             raise _validate.error(
                 f"to be an event with a {name} that is possible",
-                "Counts are whole, probabilities at most 1, and nothing is negative or NaN.",
+                "Counts are whole, probabilities add up to at most 1, deviations of Laplace noise "
+                "are positive, and nothing is negative, infinite or NaN.",
                 event=event,
             )
+    if isinstance(event, dp_accounting.LaplaceDpEvent) and not event.noise_multiplier > 0:
+        raise _validate.error("to have noise", "Pass a deviation above 0.", event=event)
     for part in [getattr(event, "event", None), *getattr(event, "events", ())]:
         if isinstance(part, dp_accounting.DpEvent):
             _check(part)

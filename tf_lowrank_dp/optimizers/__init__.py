@@ -5,6 +5,7 @@ from tf_lowrank_dp.optimizers.clips import AutomaticClip, QuantileClip
 from tf_lowrank_dp.optimizers.dpsgd import DPSGDOptimizer
 from tf_lowrank_dp.optimizers.gep import GEPOptimizer
 from tf_lowrank_dp.optimizers.lsg import LSGOptimizer
+from tf_lowrank_dp.optimizers.own_compile import restore_private_optimizers
 from tf_lowrank_dp.optimizers.power_sgd import DPPowerSGDOptimizer
 from tf_lowrank_dp.optimizers.rgp import RGPOptimizer
 from tf_lowrank_dp.optimizers.sparse_dpsgd import SparseDPSGDOptimizer
@@ -20,3 +21,5 @@ __all__ = [
     "RGPOptimizer",
     "SparseDPSGDOptimizer",
 ]
+
+restore_private_optimizers()

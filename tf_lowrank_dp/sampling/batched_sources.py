@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -51,8 +50,15 @@ def to_dataset(source: Any) -> tf.data.Dataset:
         position = position_of(source)
         ahead = position.read_ahead(source, _READ_AHEAD)
         dataset = _from_function(lambda: position.batches(source), ahead)
-    elif inspect.isroutine(source):
-        dataset = _from_function(source, list(itertools.islice(source(), _READ_AHEAD)))
+    elif callable(source):
+        batches = source()
+        if iter(batches) is iter(source()):
+            raise ValueError(
+                "Expected a function that begins with the data anew at each call. Received: one "
+                "that gives the same iterator again, which would go on in the middle of a pass. "
+                "Pass the generator function itself, or the generator instead of a function."
+            )
+        dataset = _from_function(source, list(itertools.islice(batches, _READ_AHEAD)))
     else:
         raise ValueError(
             "Expected a tf.data.Dataset, a keras.utils.PyDataset, a generator or a generator "

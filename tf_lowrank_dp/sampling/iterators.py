@@ -51,11 +51,17 @@ class Position:
 
 
 _POSITIONS: weakref.WeakKeyDictionary[Iterator, Position] = weakref.WeakKeyDictionary()
+# Of kinds without weak references, such as `map` and `zip`: kept, so that they are known again.
+_KEPT: list[tuple[Iterator, Position]] = []
 
 
 def position_of(source: Iterator) -> Position:
-    """The position of an iterator; its beginning where it cannot be known again, as `zip`'s."""
+    """The position of an iterator, the same whenever it is asked for."""
     try:
         return _POSITIONS.setdefault(source, Position())
-    except TypeError:  # no weak references to this kind of iterator
-        return Position()
+    except TypeError:
+        for kept, position in _KEPT:
+            if kept is source:
+                return position
+        _KEPT.append((source, Position()))
+        return _KEPT[-1][1]

@@ -48,6 +48,15 @@ def digests(variables: Sequence, key: bytes = _KEY) -> list[bytes]:
         return list(threads.map(functools.partial(_digest, key=key), values))
 
 
+def checksum(value: tf.Tensor) -> tf.Tensor:
+    """A sum over the bits of a tensor, int64, as a graph computes it beside each of its updates.
+
+    It tells an accidental change, whoever knows it can make others with the same sum.
+    """
+    words = tf.cast(_words(value), tf.int64)
+    return tf.reduce_sum(words * (words + 0x9E3779B97F4A7C1))
+
+
 def _digest(value: tf.Tensor, key: bytes) -> bytes:
     if value.shape.num_elements() > _ON_HOST:
         return _lanes(value, tf.constant(np.frombuffer(key[:8], np.uint32))).numpy().tobytes()

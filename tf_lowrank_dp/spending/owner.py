@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.accounting import LedgerFile, PrivacyLedger, open_ledger_file
 from tf_lowrank_dp.spending.digest import digests
+from tf_lowrank_dp.spending.marks import is_of_others, mark, steps_of
 from tf_lowrank_dp.spending.record import Record, merged
 from tf_lowrank_dp.spending.trace import Thing, alive
 from tf_lowrank_dp.spending.traces import Traces
@@ -196,7 +197,15 @@ class Spending:
         """States that there was a release since they were looked at, which changes no value."""
         for trace in [self._traces[v] for v in variables if v in self._traces]:
             if trace.seen_at is not None:
-                trace.seen_at = _steps(trace.runs)
+                trace.seen_at = steps_of(trace.runs)
+
+    def left_in_graph(self, variables: Iterable[Thing]) -> None:
+        """Has a graph note, at this place of it, what an update has left in these variables.
+
+        So a look at them, whenever that is, tells what others have changed after the last update.
+        """
+        for variable in [variable for variable in variables if variable in self._traces]:
+            mark(variable, self._traces[variable])
 
     @contextlib.contextmanager
     def watched(self, variables: Sequence[Thing]) -> Iterator[None]:
@@ -270,14 +279,14 @@ class Spending:
             and not (judge and trace.watched)
         ]
         for (variable, trace), digest in zip(known, digests([v for v, _ in known]), strict=True):
-            if judge and trace.seen_at == _steps(trace.runs) and digest not in trace.seen:
+            if judge and digest not in trace.seen and is_of_others(variable, trace):
                 self.mark_unknown([variable])
             self._note(variable, digest)
 
     def _note(self, variable: Thing, digest: bytes) -> None:
         """Takes the value of this digest as one of those that are on record."""
         trace = self._traces[variable]
-        trace.latest, trace.seen_at = digest, _steps(trace.runs)
+        trace.latest, trace.seen_at = digest, steps_of(trace.runs)
         trace.seen.add(digest)
 
 
@@ -286,10 +295,6 @@ def _values_of(thing: Thing) -> list[keras.Variable]:
     if not isinstance(thing, keras.layers.Layer):
         return [thing]
     return thing.weights if thing.dtype_policy.quantization_mode is not None else []
-
-
-def _steps(runs: Iterable[Record]) -> int:
-    return sum(run.steps for run in runs)
 
 
 SPENDING = Spending()

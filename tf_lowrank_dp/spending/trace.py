@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 import keras
+import tensorflow as tf
 
 from tf_lowrank_dp.spending.record import Record
 
@@ -26,6 +27,8 @@ class Trace:
         latest: digest of its value when it was last looked at.
         seen: digests of values that such steps, or a file with its ledger, have left there.
         seen_at: releases of `runs` when it was looked at; None if any value is theirs.
+        mark: int64 `(2,)`, releases of `runs` at the last update in a graph, and the checksum of
+            the value that it left; None where no graph has updated it.
         watched: how many private calls of `fit` or `evaluate` it takes part in now.
         links: other things whose records count as its own.
     """
@@ -36,6 +39,7 @@ class Trace:
     latest: bytes | None = None
     seen: set[bytes] = dataclasses.field(default_factory=set)
     seen_at: int | None = None
+    mark: tf.Variable | None = None
     watched: int = 0
     links: list[weakref.ref] = dataclasses.field(default_factory=list)
 

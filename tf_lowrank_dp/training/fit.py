@@ -181,7 +181,8 @@ def fit(
     judged.count_for(run.record)
     judged.add_reads(data.reads)
     validation_batch_size = validation_batch_size or batch_size or 32
-    callbacks = [_BudgetGuard(_steps_taken(model, data)), *callbacks, _StepGuard()]
+    guard = _BudgetGuard(_steps_taken(model, data), new_passes=data.ends)
+    callbacks = [guard, *callbacks, _StepGuard()]
     with running(model, run), SPENDING.watched(model.weights):
         return keras.Model.fit(
             model,
@@ -226,11 +227,22 @@ class _BudgetGuard(keras.callbacks.Callback):
     """Stops the steps that would overspend, and notes the others in the ledger's file.
 
     It is called before all other callbacks, so it sees what the steps of an epoch have left.
+
+    Guarantee: where data begin anew with each epoch, a pass over shuffled data counts as a whole,
+    wherever a callback has ended the epoch.
     """
 
-    def __init__(self, steps_per_epoch: int):
+    def __init__(self, steps_per_epoch: int, new_passes: bool):
         super().__init__()
-        self._steps_per_epoch = steps_per_epoch
+        self._steps_per_epoch, self._new_passes = steps_per_epoch, new_passes
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        check_run(self.model)
+        run = state_of(self.model).run
+        assert run is not None
+        length = run.sampling.steps_per_pass
+        if self._new_passes and length is not None:
+            run.engine.steps.assign_add(-run.engine.steps % length)
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         left = self._steps_per_epoch - batch  # where data end, the last execution is cut short

@@ -211,7 +211,8 @@ def _noise_multiplier(
     assert optimizer.epsilon is not None and optimizer.delta is not None
     limit = StepLimit(optimizer.epsilon, optimizer.delta, optimizer.accountant, planned=steps)
     calibrated = optimizer.calibrated_noise_multiplier
-    if calibrated is not None and ledger.num_steps:
+    released = {entry.noise_multiplier for entry in ledger.entries if entry.is_released}
+    if calibrated is not None and calibrated in released:  # else meant for steps never taken
         return calibrated, limit
     planned = optimizer.planned_steps or steps
     calibrated = calibrate_noise_multiplier(
@@ -247,10 +248,14 @@ def _continues(
     seeded: bool,
     loss: CompiledLoss | None,
 ) -> bool:
-    """Whether nothing has changed since the run began; shuffled data begin a new pass each time."""
+    """Whether nothing has changed since the run began; shuffled data begin a new pass each time.
+
+    A run without steps may have had other steps planned, for which its noise was calibrated.
+    """
     variables = model.trainable_variables
     return (
         run.optimizer is optimizer
+        and (run.limit is None or run.steps > 0)
         and run.sampling == sampling
         and sampling.kind == "poisson"
         and run.entry.seeded == (seeded or optimizer.seed is not None)

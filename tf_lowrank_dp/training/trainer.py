@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 
@@ -108,8 +109,7 @@ class PrivateTrainer:
             )
         private_optimizer(model).check_settings()
         validate_model(model)
-        public = private_optimizer(model).public_data
-        if public is not None:
+        if (public := private_optimizer(model).public_data) is not None:
             warn_about_overlap(public.features, sampler)
         self._model = model
         self._reads = getattr(sampler, "reads", ())
@@ -121,6 +121,7 @@ class PrivateTrainer:
         self._run = start_run(model, sampling, steps or 1, seeded=seeded)
         self._passes = Passes(sampling, self._run.engine.steps, self._draws)
         self._handed_out = HandedOut(self._run)
+        self._lock = threading.RLock()
 
     @tf.autograph.experimental.do_not_convert
     def gradients(self, forward: Callable, batch: dict) -> list[tf.Tensor]:
@@ -143,6 +144,10 @@ class PrivateTrainer:
                 `one_pass`.
         """
         check_batch(batch)
+        with self._lock:  # what is checked is released before another thread checks
+            return self._gradients(forward, batch)
+
+    def _gradients(self, forward: Callable, batch: dict) -> list[tf.Tensor]:
         refuse_distribution(data=batch)
         self._check_present()
         if tf.executing_eagerly():
@@ -210,8 +215,7 @@ class PrivateTrainer:
         optimizer, judged = private_optimizer(self._model), self._run.judged
         apply_gradients(self._model, optimizer, space, gradients, judged)
         self._handed_out.applied()
-        if tf.executing_eagerly():
-            SPENDING.see(self._model.weights)
+        (SPENDING.see if tf.executing_eagerly() else SPENDING.left_in_graph)(self._model.weights)
 
     def check_budget(self, steps: int = 1) -> None:
         """Raises `PrivacyBudgetExceededError` if `steps` more releases would overspend.

@@ -1,0 +1,86 @@
+"""What others change after the last step of a graph is noticed, whenever somebody looks."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+
+
+@pytest.fixture
+def trained(private, small_model, data):
+    """A model after the steps of a custom loop in a graph, at which nobody has looked."""
+
+    def train(jit_compile=False, apart=False):
+        model = private(small_model(), noise_multiplier=2.0, delta=1e-3)
+        sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=3)
+        trainer = tfdp.PrivateTrainer(model, sampler, steps=3)
+
+        def forward(batch):
+            logits = model(batch["x"], training=True)
+            entropy = keras.losses.sparse_categorical_crossentropy
+            return entropy(batch["y"], logits, from_logits=True), logits
+
+        gradients = tf.function(lambda batch: trainer.gradients(forward, batch))
+        apply = tf.function(trainer.apply)
+
+        @tf.function(jit_compile=jit_compile)
+        def step(batch):
+            trainer.apply(trainer.gradients(forward, batch))
+
+        for batch in sampler.as_dataset():
+            if apart:
+                released = gradients(batch)
+                assert tfdp.privacy_spent(model, 1e-3) > 0
+                apply(released)
+            else:
+                step(batch)
+        return model
+
+    return train
+
+
+def is_known(model):
+    return "unknown" not in tfdp.privacy_statement(model)
+
+
+def ordinary_fit(model, x, y):
+    other = keras.Sequential(model.layers)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    other.compile("adam", loss)
+    other.fit(x, y, verbose=0)
+
+
+CHANGES = {
+    "ordinary fit": ordinary_fit,
+    "set_weights": lambda model, x, y: model.set_weights(
+        [value + x.mean() for value in model.get_weights()]
+    ),
+    "assign": lambda model, x, y: model.trainable_variables[0].assign_add(
+        tf.fill(model.trainable_variables[0].shape, 1e-3)
+    ),
+}
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_after_the_last_step_is_noticed(trained, data, change, jit_compile):
+    model = trained(jit_compile)
+    CHANGES[change](model, *data())
+    assert not is_known(model)
+    assert not is_known(model)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_the_steps_have_left_is_known(trained, data, apart):
+    model = trained(apart=apart)
+    assert is_known(model)
+    model.fit(*data(), batch_size=8, verbose=0)
+    assert is_known(model)
+
+
+def test_a_change_is_noticed_after_another_private_run_as_well(trained, data):
+    model = trained()
+    ordinary_fit(model, *data())
+    model.fit(*data(), batch_size=8, verbose=0)
+    assert not is_known(model)
