@@ -98,7 +98,9 @@ class PrivateGradients:
                 sums = self.mechanism.clipped_sums(blocks, presence)
             return sums, backward.losses, backward.outputs
 
-        compiled = tf.function(part, jit_compile=True, autograph=False) if jit_compile else part
+        # In a graph of its own also where nothing is compiled: TensorFlow's gradients have other
+        # operations in the body of a loop than elsewhere, and what was looked at is no loop.
+        compiled = tf.function(part, jit_compile=jit_compile, autograph=False)
 
         def observed_part(batch: Nested, presence: tf.Tensor) -> list[list[tf.Tensor]]:
             sums, losses, outputs = compiled(batch, presence)

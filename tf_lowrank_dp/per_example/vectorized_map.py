@@ -15,6 +15,7 @@ _VARIANT = tf.variant.as_datatype_enum
 _BEYOND = {  # XLA wants constant sizes, or has no such operation
     *("Bincount", "DenseBincount", "RaggedBincount", "DynamicPartition", "DynamicStitch"),
     *("RandomShuffle", "StatelessShuffle"),
+    *("ImageProjectiveTransformV2", "ImageProjectiveTransformV3"),
     # Vectorised, numbers beyond their tables would be those of other elements.
     *(f"SparseSegment{name}{with_}" for name in ("Sum", "Mean", "SqrtN")
       for with_ in ("", "Grad", "GradV2", "WithNumSegments")),

@@ -26,6 +26,10 @@ from tf_lowrank_dp.training.random_batch import RANGES, random_batch
 from tf_lowrank_dp.training.row_proof import RowProof, prove_rows
 
 
+# What TensorFlow and Keras raise where a method cannot be traced; vectorising loops, the third.
+_UNTRACEABLE = (ValueError, TypeError, AttributeError, NotImplementedError, tf.errors.OpError)
+
+
 class Chosen(NamedTuple):
     """How a model is differentiated.
 
@@ -78,7 +82,7 @@ def choose(
             traced, part, results = recorded.traced()
         except UnsupportedModelError:
             raise
-        except (ValueError, TypeError, tf.errors.OpError) as error:
+        except _UNTRACEABLE as error:
             return RowProof(False, f"what cannot be traced with layers recorded ({error})")
         tried.append(Chosen(method, units, part))
         if units == 1:
@@ -108,7 +112,7 @@ def choose(
     try:
         step("vectorized", 2).run()  # not all that can be traced can be compiled
         return Chosen("vectorized", least, vectorized.part())
-    except (UnsupportedModelError, ValueError, TypeError, tf.errors.OpError):
+    except (UnsupportedModelError, *_UNTRACEABLE):
         return Chosen("loop", least, step("loop", least).part())
 
 
@@ -150,7 +154,7 @@ class _Step(NamedTuple):
             return self.traced()[1]
         except UnsupportedModelError:
             raise
-        except (ValueError, TypeError, tf.errors.OpError) as error:
+        except _UNTRACEABLE as error:
             raise UnsupportedModelError(
                 "Expected a model whose per-example gradients can be taken with "
                 f"gradient_method='{self.method}'. Received: '{self.model.name}', which cannot "

@@ -245,8 +245,10 @@ def _check_state(model: keras.Model, changed: Sequence[tf.Tensor]) -> None:
     if changed:
         raise UnsupportedModelError(
             "Expected a forward pass that changes no state but random seeds. Received: "
-            f"'{model.name}' updates {[v.path for v in changed]} from its inputs, which would be "
-            "saved without noise. Freeze the layer (layer.trainable = False) or replace it."
+            f"'{model.name}' updates {[v.path for v in changed]} in its call, which would be "
+            "saved without noise. A mask of a kernel belongs into a constraint of it "
+            "(kernel_constraint=...), which is applied after each update; replace layers that keep "
+            "statistics of what they see."
         )
 
 
