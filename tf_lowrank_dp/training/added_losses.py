@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -14,20 +15,33 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import current_graph
 from tf_lowrank_dp.per_example.vectorized_map import vectorized_map
+from tf_lowrank_dp.training.penalties import is_made_of, stand_ins_of_penalties
 from tf_lowrank_dp.training.separated_losses import separated
 
 _SEPARABLE = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 
 
+class ActivityLosses(NamedTuple):
+    """What activity regularisers gave in a forward pass.
+
+    Attributes:
+        values: float32 `(b,)` each, terms of the examples' losses.
+        zeros: what Keras got in their place.
+    """
+
+    values: list[tf.Tensor]
+    zeros: list[tf.Tensor]
+
+
 @contextlib.contextmanager
-def separated_activity_regularizers(model: keras.Model) -> Iterator[list[tf.Tensor]]:
+def separated_activity_regularizers(model: keras.Model) -> Iterator[ActivityLosses]:
     """Context in which activity regularisers give one value per example.
 
     Keras adds their sum over the batch, divided by its size, as one scalar.  L1 and L2 are sums
     over examples and can be taken apart; others are refused.
 
     Yields:
-        A list that the forward pass fills with values `(b,)`: terms of the examples' losses.
+        Lists that the forward pass fills.
 
     Raises:
         UnsupportedModelError: names the layer.
@@ -38,7 +52,7 @@ def separated_activity_regularizers(model: keras.Model) -> Iterator[list[tf.Tens
         if getattr(layer, "activity_regularizer", None) is not None
     ]
     originals = [layer.activity_regularizer for layer in layers]
-    values: list[tf.Tensor] = []
+    found = ActivityLosses([], [])
     try:
         for layer, regularizer in zip(layers, originals, strict=True):
             if type(regularizer) not in _SEPARABLE:
@@ -47,14 +61,16 @@ def separated_activity_regularizers(model: keras.Model) -> Iterator[list[tf.Tens
                     f"L1L2, which are sums over examples. Received: {regularizer!r}. Remove it, "
                     "or add the mean of one value per example with add_loss in the layer's call."
                 )
-            layer.activity_regularizer = _collecting(regularizer, layer.name, values)
-        yield values
+            layer.activity_regularizer = _collecting(regularizer, layer.name, found)
+        yield found
     finally:
         for layer, regularizer in zip(layers, originals, strict=True):
             layer.activity_regularizer = regularizer
 
 
-def added_losses(model: keras.Model, batch: dict, batch_size: float) -> list[tf.Tensor]:
+def added_losses(
+    model: keras.Model, batch: dict, batch_size: float, zeros: Sequence[tf.Tensor] = ()
+) -> list[tf.Tensor]:
     """What the layers added in the latest forward pass, each float32 `(b,)`.
 
     A mean over the batch counts as the loss does.  Keras adds up the values of a vector, and adds
@@ -65,6 +81,7 @@ def added_losses(model: keras.Model, batch: dict, batch_size: float) -> list[tf.
         model: just called on a batch.
         batch: this batch.
         batch_size: the expected batch size.
+        zeros: see `ActivityLosses`; they are left out.
 
     Raises:
         UnsupportedModelError: a layer added a scalar that is no mean or sum over the batch.
@@ -72,6 +89,8 @@ def added_losses(model: keras.Model, batch: dict, batch_size: float) -> list[tf.
     found = []
     for layer in layers_of(model):
         for value in own_losses(layer):
+            if any(_undivided(value) is zero for zero in zeros):
+                continue
             if value.shape.rank != 0:
                 value = tf.cast(value, tf.float32)
                 values = batch_size * tf.reduce_sum(value, list(range(1, value.shape.rank)))
@@ -81,24 +100,54 @@ def added_losses(model: keras.Model, batch: dict, batch_size: float) -> list[tf.
     return found
 
 
+class OwnLoss(NamedTuple):
+    """What a `compute_loss` gives.
+
+    Attributes:
+        values: float32 `(b,)`, without what is asked for below.
+        with_penalties: whether it asks for those of weight regularisers.
+        with_activities: whether it asks for those of activity regularisers.
+    """
+
+    values: tf.Tensor
+    with_penalties: bool
+    with_activities: bool
+
+
 def own_compute_loss(
-    model: keras.Model, batch: dict, y_pred: Nested, batch_size: float
-) -> tf.Tensor:
-    """What the model's own `compute_loss` gives each example, float32 `(b,)`.
+    model: keras.Model, batch: dict, y_pred: Nested, batch_size: float, zeros: Sequence[tf.Tensor]
+) -> OwnLoss:
+    """What the model's own `compute_loss` gives each example, and which penalties it asks for.
+
+    As in Keras, regularisers count where it adds `self.losses`, or calls that of `keras.Model`.
 
     Args:
         model: whose class overrides `compute_loss`.
         batch: `{"x", "y", "sample_weight"}`, the last two optional.
         y_pred: the model's outputs.
         batch_size: the expected batch size.
+        zeros: see `ActivityLosses`.
 
     Raises:
         UnsupportedModelError: it gives a scalar that is no mean or sum over the batch.
     """
-    loss = loss_of_step(model, batch["x"], batch.get("y"), y_pred, batch.get("sample_weight"))
+    with stand_ins_of_penalties(model) as penalties:
+        loss = loss_of_step(model, batch["x"], batch.get("y"), y_pred, batch.get("sample_weight"))
+    what = f"a compute_loss of '{model.name}'"
+    added = [value for layer in layers_of(model) for value in own_losses(layer)]
+    activities = [value for value in added if any(_undivided(value) is zero for zero in zeros)]
+    asked = [is_made_of(loss, each, what) for each in (penalties, activities)]
     if loss.shape.rank != 0:
-        return tf.reduce_sum(tf.cast(loss, tf.float32), list(range(1, loss.shape.rank)))
-    return _separated(loss, batch, batch_size, f"compute_loss of '{model.name}' to give a loss")
+        values = tf.reduce_sum(tf.cast(loss, tf.float32), list(range(1, loss.shape.rank)))
+    else:
+        what = f"compute_loss of '{model.name}' to give a loss"
+        values = _separated(loss, batch, batch_size, what)
+    return OwnLoss(values, *asked)
+
+
+def _undivided(value: tf.Tensor) -> tf.Tensor:
+    """What Keras has divided by the size of the batch."""
+    return value.op.inputs[0] if value.op.type in ("DivNoNan", "RealDiv") else value
 
 
 def _separated(value: tf.Tensor, batch: dict, batch_size: float, what: str) -> tf.Tensor:
@@ -123,9 +172,9 @@ def regularization_gradients(model: keras.Model) -> list[tf.Tensor | None]:
 
 
 def _collecting(
-    regularizer: Callable[[tf.Tensor], tf.Tensor], name: str, values: list[tf.Tensor]
+    regularizer: Callable[[tf.Tensor], tf.Tensor], name: str, found: ActivityLosses
 ) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Stands in for `regularizer`: collects its value for each example and adds zeros to Keras."""
+    """Stands in for `regularizer`: collects its value for each example and gives Keras a zero."""
     graph = current_graph()
 
     def collect(outputs: tf.Tensor) -> tf.Tensor:
@@ -135,8 +184,8 @@ def _collecting(
                 "an activity regulariser inside a loop or branch of the layer around it. Put "
                 "the regulariser on the surrounding layer, or remove it."
             )
-        value = tf.cast(vectorized_map(regularizer, outputs), tf.float32)
-        values.append(value)
-        return tf.zeros_like(value)
+        found.values.append(tf.cast(vectorized_map(regularizer, outputs), tf.float32))
+        found.zeros.append(tf.identity(tf.zeros((), tf.float32)))
+        return found.zeros[-1]
 
     return collect

@@ -25,7 +25,6 @@ from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.random_batch import RANGES, random_batch
 from tf_lowrank_dp.training.row_proof import RowProof, prove_rows
 
-
 # What TensorFlow and Keras raise where a method cannot be traced; vectorising loops, the third.
 _UNTRACEABLE = (ValueError, TypeError, AttributeError, NotImplementedError, tf.errors.OpError)
 

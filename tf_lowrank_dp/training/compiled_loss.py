@@ -29,11 +29,13 @@ class CompiledLoss:
 
     Attributes:
         y_pred_spec: nested `tf.TensorSpec` of the outputs, when they have been seen; else None.
+        with_penalties: whether weight regularisers count; known once it was called.
     """
 
     def __init__(self, model: keras.Model, batch_size: float, augment: Callable | None = None):
         self.augment = augment
         self.y_pred_spec: Nested = None
+        self.with_penalties = True
         self._model = model
         self._batch_size = batch_size
         self._compiled = compiled_loss(model)
@@ -56,7 +58,7 @@ class CompiledLoss:
         model = self._model
         if self.augment is not None:
             batch = {**batch, "x": _augmented(self.augment, batch["x"])}
-        with separated_activity_regularizers(model) as activity_losses:
+        with separated_activity_regularizers(model) as activities:
             if takes_training(model):
                 y_pred = model(batch["x"], training=True)
             else:
@@ -65,18 +67,22 @@ class CompiledLoss:
         total: list[tf.Tensor] = []
         parts: list[tf.Tensor] = []
         if self._own:
-            total = [own_compute_loss(model, batch, y_pred, self._batch_size)]
+            own = own_compute_loss(model, batch, y_pred, self._batch_size, activities.zeros)
+            total = [own.values]
+            self.with_penalties = own.with_penalties
         else:
             if self._loss is not None:
                 losses, parts = self._loss(batch.get("y"), y_pred, batch.get("sample_weight"))
                 total = [losses]
-            total += added_losses(model, batch, self._batch_size)
+            total += added_losses(model, batch, self._batch_size, activities.zeros)
         if not total:
             raise UnsupportedModelError(
                 f"Expected a loss in model.compile(loss=...), or in add_loss. Received: none of "
                 f"'{model.name}'. Private training clips the gradient of each example's loss."
             )
-        losses = tf.add_n([*total, *activity_losses])
+        if not self._own or own.with_activities:
+            total += activities.values
+        losses = tf.add_n(total)
         return losses, {"y_pred": y_pred, "masks": masks_of(y_pred), "losses": parts}
 
 

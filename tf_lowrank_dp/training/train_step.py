@@ -58,7 +58,7 @@ def train_step(model: keras.Model, batch: dict) -> dict:
     )
     compiled = tf.function(apply_gradients, jit_compile=True, autograph=False)
     apply = compiled if jit_compile else apply_gradients
-    apply(model, optimizer, run.engine.space, gradients, judged)
+    apply(model, optimizer, run.engine.space, gradients, judged, run.loss.with_penalties)
     return model.get_metrics_result()
 
 
@@ -86,6 +86,7 @@ def apply_gradients(
     space: ReleaseSpace,
     gradients: Sequence[tf.Tensor],
     judged: JudgedGraphs | None,
+    with_penalties: bool = True,
 ) -> None:
     """Adds the gradients of weight regularisers and hands the sum to the inner optimizer.
 
@@ -98,13 +99,14 @@ def apply_gradients(
         space: whose lift the gradients are.
         gradients: of the trainable variables.
         judged: counts what is read; None before the first release of a custom loop.
+        with_penalties: whether weight regularisers count.
     """
     variables = model.trainable_variables
 
     def update(*gradients: tf.Tensor) -> None:
         watched = contextlib.nullcontext() if judged is None else judged.watched_update()
         with watched, space.updating():
-            penalties = regularization_gradients(model)
+            penalties = regularization_gradients(model) if with_penalties else []
             if penalties:
                 pairs = zip(gradients, penalties, strict=True)
                 gradients = tuple(g if p is None else g + p for g, p in pairs)
