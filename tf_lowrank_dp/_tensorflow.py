@@ -80,6 +80,37 @@ def _with_known_segments(convert: Callable, pfor_input: Any) -> Any:
     return convert(pfor_input)
 
 
+@contextlib.contextmanager
+def pointwise_filters_without_strides() -> Iterator[None]:
+    """Context in which gradients of strided 1x1 kernels are traced as those of the pixels they see.
+
+    TensorFlow's oneDNN kernel (2.21) writes out of bounds for an odd number of examples: plain
+    training with batches of 32 never meets it, the gradient of a single example always does.
+    """
+
+    def replace(
+        op_type: str,
+        inputs: Sequence[tf.Tensor],
+        attributes: tuple,
+        outputs: Sequence[tf.Tensor],
+        op_name: str | None = None,
+        graph: tf.Graph | None = None,
+    ) -> Sequence[tf.Tensor]:
+        if op_type != "Conv2DBackpropFilter" or graph is None:
+            return outputs
+        op, shape = outputs[0].op, outputs[0].shape
+        strides, last = op.get_attr("strides"), op.get_attr("data_format") == b"NHWC"
+        if not shape.is_fully_defined() or shape[:2] != (1, 1) or max(strides) == 1 or not last:
+            return outputs
+        seen = inputs[0][:, :: strides[1], :: strides[2]]
+        rows, gradients = (tf.reshape(t, [-1, t.shape[-1]]) for t in (seen, inputs[2]))
+        run_without(op, 2)  # else it is joined with the gradient of the bias, and runs
+        return [tf.reshape(tf.matmul(rows, gradients, transpose_a=True), shape)]
+
+    with operations_seen_by(replace):
+        yield
+
+
 def run_without(operation: tf.Operation, position: int) -> None:
     """Gives zeros to an operation that was replaced, for an input that it must not meet.
 

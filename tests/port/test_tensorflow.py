@@ -3,6 +3,8 @@
 import contextlib
 
 import keras
+import numpy as np
+import pytest
 import tensorflow as tf
 from tensorflow.python.framework import config
 
@@ -19,7 +21,9 @@ from tf_lowrank_dp._tensorflow import (
     next_name_number,
     nothing_recomputed,
     operations_seen_by,
+    pointwise_filters_without_strides,
     run_without,
+    segments_stay_apart,
     strategies_of,
     traced_bodies,
 )
@@ -179,3 +183,35 @@ def test_a_data_set_knows_what_it_is_made_of_and_what_its_functions_capture():
     assert [tensor.dtype for tensor in captured_by(mapped)] == [tf.resource]
     assert captured_by(mapped)[0] is variable.handle
     assert captured_by(source) == []
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 3)])
+@pytest.mark.parametrize("strides", [1, 2, (2, 3)])
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_gradients_of_pointwise_filters_are_those_of_the_pixels_that_they_see(
+    size, strides, padding
+):
+    generator = np.random.default_rng(0)
+    x = tf.constant(generator.normal(size=(4, 9, 8, 3)), tf.float32)
+    kernel = tf.constant(generator.normal(size=(*size, 3, 5)), tf.float32)
+
+    def gradient(context):
+        with tf.GradientTape() as tape:
+            tape.watch(kernel)
+            loss = tf.reduce_sum(tf.nn.conv2d(x, kernel, strides, padding) ** 3)
+        with context:
+            return tape.gradient(loss, kernel)
+
+    safe = tf.function(lambda: gradient(pointwise_filters_without_strides()))
+    np.testing.assert_allclose(safe(), gradient(contextlib.nullcontext()), rtol=2e-4, atol=1e-3)
+    strided = size == (1, 1) and strides != 1
+    graph = safe.get_concrete_function().graph.as_graph_def()
+    pruned = tf.compat.v1.graph_util.extract_sub_graph(graph, [graph.node[-1].name])
+    assert strided != any(node.op == "Conv2DBackpropFilter" for node in pruned.node)
+
+
+def test_segment_numbers_beyond_the_last_are_dropped_by_a_vectorized_map():
+    segments_stay_apart()
+    numbers = tf.constant([[0, 1, 2, 5], [3, 0, -1, 1]])
+    found = tf.vectorized_map(lambda n: tf.math.unsorted_segment_sum(tf.ones(4), n, 2), numbers)
+    np.testing.assert_array_equal(found, [[1.0, 1.0], [1.0, 1.0]])

@@ -1,6 +1,9 @@
 """Sequential, functional and subclassed models; several inputs and outputs, as lists and dicts."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -370,3 +373,69 @@ def test_evaluate_predict_and_export_work(private, data, small_model, tmp_path):
     assert found["accuracy"] == pytest.approx(np.mean(predicted.argmax(-1) == y))
     model.export(tmp_path / "exported", verbose=False)
     assert (tmp_path / "exported" / "saved_model.pb").exists()
+
+
+POINTWISE = """
+import keras, numpy as np, tf_lowrank_dp as tfdp
+image = keras.Input((40, 40, 3))
+half = keras.layers.Conv2D(8, 1, strides=2, padding="same")(image)
+model = keras.Model(image, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling2D()(half)))
+tfdp.make_private(model)
+x, y = np.random.rand(24, 40, 40, 3).astype("float32"), np.random.randint(0, 2, 24)
+for method in ("auto", "loop"):
+    optimizer = tfdp.DPSGDOptimizer(
+        "adam", l2_norm_clip=1.0, noise_multiplier=1.0, gradient_method=method
+    )
+    model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
+    model.fit(x, y, batch_size=8, verbose=0)
+"""
+
+
+def test_strided_pointwise_convolutions_do_not_end_the_process():
+    """TensorFlow's oneDNN kernel of their gradient writes out of bounds for odd batches."""
+    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1"}
+    subprocess.run([sys.executable, "-c", POINTWISE], env=environment, check=True)
+
+
+class SharedLatents(keras.Model):
+    """A normalised table that all examples share, as a Perceiver's."""
+
+    def __init__(self, normalisation):
+        super().__init__()
+        self.normalisation, self.head = normalisation, keras.layers.Dense(5)
+
+    def build(self, shape):
+        self.latents = self.add_weight(shape=(1, 4, 8), initializer="random_normal")
+        self.built = True
+
+    def call(self, x):
+        return self.head(keras.ops.mean(self.normalisation(self.latents) + x, axis=1))
+
+
+@pytest.mark.parametrize(
+    "normalisation", [keras.layers.LayerNormalization, lambda: keras.layers.GroupNormalization(1)]
+)
+def test_a_normalised_weight_that_all_share_trains_as_by_keras(normalisation, assert_same_weights):
+    x = np.random.default_rng(0).normal(size=(8, 4, 8)).astype("float32")
+    y = np.arange(8) % 5
+    models = []
+    for private in (False, True):
+        keras.utils.set_random_seed(0)
+        model, optimizer = SharedLatents(normalisation()), keras.optimizers.SGD(0.1)
+        model(x)
+        if private:
+            tfdp.make_private(model)
+            optimizer = tfdp.DPSGDOptimizer(optimizer, l2_norm_clip=np.inf, noise_multiplier=0.0)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer, loss, jit_compile=False)
+        model.fit(x, y, batch_size=8, verbose=0)
+        models.append(model)
+    assert_same_weights(*models, 1e-4)
+
+
+def test_dense_connectionist_losses_train_one_example_at_a_time(private):
+    model = keras.Sequential([keras.Input((16, 6)), keras.layers.Dense(11)])
+    private(model, "sgd", keras.losses.CTC(), noise_multiplier=1.0)
+    x = np.random.default_rng(0).normal(size=(8, 16, 6)).astype("float32")
+    with pytest.warns(UserWarning, match="one example at a time"):
+        model.fit(x, np.ones((8, 5), "int32"), batch_size=4, verbose=0)

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import layers_of
+from tf_lowrank_dp._tensorflow import pointwise_filters_without_strides
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.diagnostics.batch_gradients import whole_batch
 from tf_lowrank_dp.gradient_methods.methods import METHODS
@@ -77,7 +78,8 @@ def check_gradients(
             tape.watch(values)
             with keras.StatelessScope(mapping, collect_losses=True):
                 losses, _ = forward(example)
-        gradients = tape.gradient(losses, values, unconnected_gradients="zero")
+        with pointwise_filters_without_strides():
+            gradients = tape.gradient(losses, values, unconnected_gradients="zero")
         return [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in gradients]
 
     fast_norms, fast_sums = by_method(batch)

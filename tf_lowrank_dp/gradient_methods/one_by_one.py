@@ -7,6 +7,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._tensorflow import pointwise_filters_without_strides
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.gradient_methods.backward import Backward, Forward
 from tf_lowrank_dp.per_example.materialized import Materialized
@@ -50,7 +51,8 @@ def _one_by_one(
             with keras.StatelessScope(state_mapping=mapping, collect_losses=True):
                 losses, outputs = forward(example)
             loss = tf.cast(losses, tf.float32)[0]
-        gradients = tape.gradient(loss, values, unconnected_gradients="zero")
+        with pointwise_filters_without_strides():
+            gradients = tape.gradient(loss, values, unconnected_gradients="zero")
         gradients = [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in gradients]
         outputs = tf.nest.map_structure(lambda leaf: leaf[0], outputs)
         return loss, outputs, gradients

@@ -24,6 +24,7 @@ from tf_lowrank_dp._keras.scopes import (
     in_call_context,
     values_in_scope,
 )
+from tf_lowrank_dp._tensorflow import pointwise_filters_without_strides
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import current_graph, current_recorder, paused
@@ -193,9 +194,10 @@ class _VectorJacobian:
                 outputs = keras.tree.flatten(outputs)
                 outputs = [outputs[n] for n in self._tensors]
             upstream = [d[None] for d in slices[1]]
-            return tape.gradient(
-                outputs, values, output_gradients=upstream, unconnected_gradients="zero"
-            )
+            with pointwise_filters_without_strides():
+                return tape.gradient(
+                    outputs, values, output_gradients=upstream, unconnected_gradients="zero"
+                )
 
         slices = ([flat[n] for n in batched], list(output_gradients))
         if self._in_turn:

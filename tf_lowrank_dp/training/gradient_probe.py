@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import layers_of
+from tf_lowrank_dp._tensorflow import pointwise_filters_without_strides
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
@@ -69,7 +70,8 @@ def check_gradients(
             tape.watch(values)
             losses, _ = forward(tf.nest.map_structure(lambda leaf: leaf[:some], batch))
         factor = tf.cast(factors[:some], losses.dtype)
-        expected = tape.gradient(losses, values, factor, unconnected_gradients="zero")
+        with pointwise_filters_without_strides():
+            expected = tape.gradient(losses, values, factor, unconnected_gradients="zero")
         return found, [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in expected]
 
     for few in batches:
