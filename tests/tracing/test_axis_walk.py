@@ -56,6 +56,15 @@ ROWS = {
     "one hot": lambda x: tf.one_hot(tf.cast(tf.abs(x[:, :, 0]), tf.int32) % 5, 5),
     "masked": lambda x: tf.where(x > 0.0, x, tf.zeros_like(x)),
     "convolution": lambda x: tf.nn.conv2d(x[:, :, None], IMAGE[:, :1], 1, "SAME"),
+    "dilated convolution": lambda x: tf.nn.conv2d(
+        x[..., None], IMAGE[:2, :, :1], 1, "SAME", dilations=2
+    ),
+    "gradient of a dilated convolution": lambda x: gradient(
+        lambda z: tf.sin(tf.nn.conv2d(z[..., None], IMAGE[:2, :, :1], 1, "VALID", dilations=2)), x
+    ),
+    "in blocks": lambda x: tf.space_to_batch(x[:, :4], [2], [[0, 0]]) * 2.0,
+    "spectrum": lambda x: tf.signal.fft2d(tf.complex(x, 0.0 * x)),
+    "gradient of a spectrum": lambda x: gradient(lambda z: tf.abs(tf.signal.rfft(z)) ** 2, x),
     "pooling": lambda x: tf.nn.max_pool2d(x[..., None], 2, 2, "VALID"),
     "own random numbers": lambda x: x + keras.random.normal(tf.shape(x)),
     "dropout": lambda x: keras.random.dropout(x, 0.5),

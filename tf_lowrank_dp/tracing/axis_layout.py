@@ -26,6 +26,14 @@ def transpose(o: Operation) -> Label:
     return Rows(list(order).index(label.axis), label.inner)
 
 
+def blocks(o: Operation) -> Label:
+    """Pixels that are apart as batches one after the other, and back: around dilated kernels."""
+    label, out = o.labels[0], o.out_shape()
+    if not isinstance(label, Rows) or out is None or label.axis:
+        return o.unknown
+    return label if o.spans(label, out[0]) else o.unknown
+
+
 def concatenation(o: Operation) -> Label:
     """Along another axis, or whole batches one after the other."""
     out, axis = o.out_shape(), o.value(len(o.labels) - 1)

@@ -228,6 +228,7 @@ LENGTHS = {
 
 
 ELEMENTWISE = """
+Angle Complex ComplexAbs Conj Imag Real
 Abs Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh BitwiseAnd BitwiseOr BitwiseXor Cast
 Ceil CheckNumerics ClipByValue Cos Cosh Digamma Div DivNoNan Elu EluGrad EnsureShape Equal Erf Erfc
 Erfinv Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual Identity Inv InvGrad Invert
@@ -268,6 +269,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys("Cumsum Cumprod CumulativeLogsumexp ReverseV2 Roll".split(), along_axis),
     **dict.fromkeys(["Softmax", "LogSoftmax", "TopKV2"], _leading(1)),
     **dict.fromkeys(["MatrixBandPart", "Cholesky", "MatrixInverse"], _leading(2)),
+    **{f"{kind}FFT{n or ''}{'D' * bool(n)}": _leading(n or 1)
+       for kind in ("", "I", "R", "IR") for n in (0, 2, 3)},  # fmt: skip
+    **dict.fromkeys(["SpaceToBatchND", "BatchToSpaceND"], axis_layout.blocks),
     **dict.fromkeys(["Shape", "Size", "Rank", "ShapeN"], known_shape),
     **dict.fromkeys(["Pad", "PadV2", "MirrorPad"], axis_layout.padded),
     **dict.fromkeys(["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"], normalisation),
@@ -290,8 +294,7 @@ RULES: dict[str, Rule] = {
     "GatherV2": axis_layout.gather,
     "GatherNd": axis_layout.gather_nd,
     **dict.fromkeys(SEGMENTS, axis_layout.segments),
-    "ResourceGather": axis_layout.lookup,
-    "LookupTableFindV2": axis_layout.lookup,
+    **dict.fromkeys(["ResourceGather", "LookupTableFindV2"], axis_layout.lookup),
     "OneHot": axis_layout.one_hot,
     "DenseBincount": counts,
 }

@@ -245,6 +245,8 @@ def _list_label(o: Operation) -> Label:
     bad = worst(o.labels)
     if bad is not None:
         return bad
+    if o.op.type == "TensorListElementShape":
+        return Public()
     held = {label for label in o.labels if isinstance(label, Rows)}
     # Tensors beside them, or in the list already, must not tell the examples apart.
     beside = [
