@@ -24,6 +24,7 @@ from tf_lowrank_dp._keras.compiled import (
 from tf_lowrank_dp._keras.scopes import mask_of
 from tf_lowrank_dp._types import LossLike, Nested
 from tf_lowrank_dp.per_example.losses_alone import one_by_one, try_alone
+from tf_lowrank_dp.per_example.separated_losses import separated
 
 _OF_CLASSES = (
     keras.losses.sparse_categorical_crossentropy,
@@ -39,8 +40,8 @@ class PerExampleLoss(keras.losses.Loss):
     """A Keras loss that returns one value per example instead of one per batch.
 
     It is the value that Keras gives a batch of this example alone.  A loss that returns values per
-    example is computed for the whole batch at once; one that returns a scalar, or overrides
-    `__call__`, for one example after the other.
+    example is computed for the whole batch at once, and so is one that returns a mean or sum of
+    such values; any other scalar, or one that overrides `__call__`, for one example after the other.
 
     A label of a sparse cross-entropy that is no class makes the loss of its example NaN, so that
     it contributes nothing, unless its weight is 0 or it is masked.  TensorFlow raises for it on a
@@ -71,6 +72,10 @@ class PerExampleLoss(keras.losses.Loss):
             if not self._tried:
                 try_alone(loss, y_true, y_pred)
                 self._tried = True
+            if values is not None and mask is None and sample_weight is None:
+                found = _apart(values, y_pred)
+                if found is not None:
+                    return found
             return one_by_one(loss, y_true, y_pred, mask, sample_weight)
         values = tf.cast(values, tf.float32)
         mask = _joined(mask, mask_of(values))
@@ -137,6 +142,14 @@ def _values(
     if getattr(loss, "fn", None) in _OF_CLASSES:
         y_true, no_class = _classes_of(loss, y_true, y_pred)
     return tf.convert_to_tensor(loss.call(y_true, y_pred)), no_class
+
+
+def _apart(value: tf.Tensor, y_pred: Nested) -> tf.Tensor | None:
+    """A mean or sum over the batch for each example, float32 `(b,)`, where its graph shows them."""
+    if not tf.is_symbolic_tensor(value):
+        return None
+    found = separated(value, tf.nest.flatten(y_pred)[0].shape[0], batch_size=1.0)
+    return None if found is None else tf.cast(found, tf.float32)
 
 
 def _classes_of(

@@ -14,9 +14,9 @@ from tf_lowrank_dp._keras.layers import layers_of, own_losses
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import current_graph
+from tf_lowrank_dp.per_example.separated_losses import separated
 from tf_lowrank_dp.per_example.vectorized_map import vectorized_map
 from tf_lowrank_dp.training.penalties import is_made_of, stand_ins_of_penalties
-from tf_lowrank_dp.training.separated_losses import separated
 
 _SEPARABLE = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 

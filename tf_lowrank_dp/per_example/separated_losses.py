@@ -1,6 +1,7 @@
 """Values per example of a loss that was reduced over the batch, found in the traced graph.
 
-`add_loss` and `compute_loss` get scalars: means and sums over the batch, weighted and added up.
+`add_loss`, `compute_loss` and loss functions give scalars: means and sums over the batch, weighted
+and added up.
 Such a scalar is linear in what its reductions reduced, so it is the mean (or sum) of values of
 single examples.  What is found here is only what to differentiate: that each value depends on its
 own example alone is checked by the probe, as for any other loss.
@@ -75,7 +76,10 @@ class _Reader:
         return None
 
     def _sum(self, scalars: Sequence[tf.Tensor], factors: Sequence[float]) -> _Part | None:
-        """Of scalars times factors; constants change no gradient and are left out."""
+        """Of scalars times factors; what depends on no example changes no gradient of them.
+
+        Constants are added to means, which are shown; other such terms are left out.
+        """
         found = [
             (self.part(scalar), factor)
             for scalar, factor in zip(scalars, factors, strict=True)
@@ -87,7 +91,12 @@ class _Reader:
         if not all(part.is_sum for part in parts):
             parts = [part.as_mean(self.batch_size) for part in parts]
         terms = [part.values * factor for part, (_, factor) in zip(parts, found, strict=True)]
-        return _Part(tf.add_n(terms), parts[0].is_sum)
+        total = tf.add_n(terms)
+        for scalar, factor in zip(scalars, factors, strict=True):
+            constant = tf.get_static_value(scalar)
+            if constant is not None and not parts[0].is_sum:
+                total += factor * constant
+        return _Part(total, parts[0].is_sum)
 
     def _reduced(self, tensor: tf.Tensor, is_sum: bool) -> _Part | None:
         while tensor.op.type == "Reshape":  # the mean of all is the same in any shape

@@ -1,0 +1,77 @@
+"""Loss functions that return a mean or sum over the batch train as fast and as right as others."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+
+ops = keras.ops
+
+
+def focal(y, p):
+    p = ops.clip(p, 1e-7, 1 - 1e-7)
+    hit, miss = y * (1 - p) ** 2 * ops.log(p), (1 - y) * p**2 * ops.log(1 - p)
+    return ops.mean(-hit - miss)
+
+
+def weighted(y, p):
+    return ops.mean(ops.where(y > 0.5, 3.0, 1.0) * ops.square(y - p))
+
+
+class Reduced(keras.losses.Loss):
+    def __init__(self):
+        super().__init__(reduction=None)
+
+    def call(self, y, p):
+        return ops.mean(ops.square(y - p))
+
+
+MEANS = {
+    "focal": focal,
+    "one minus": lambda y, p: 1 - ops.mean(y * p),
+    "two means": lambda y, p: ops.mean(ops.square(y - p)) + 0.3 * ops.mean(ops.abs(p)),
+    "weighted": weighted,
+    "by TensorFlow": lambda y, p: tf.reduce_mean(tf.square(y - p)),
+    "a sum over the size": lambda y, p: ops.sum(ops.square(y - p)) / tf.cast(len(y), "float32"),
+    "a class": Reduced(),
+}
+OTHERS = {
+    "a ratio": lambda y, p: 1 - (2 * ops.sum(y * p) + 1) / (ops.sum(y) + ops.sum(p) + 1),
+    "a root": lambda y, p: ops.sqrt(ops.mean(ops.square(y - p))),
+}
+
+
+def trained(loss, private):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(24, 4)).astype("float32")
+    y = generator.integers(0, 2, (24, 1)).astype("float32")
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(3, "tanh"), keras.layers.Dense(1, "sigmoid")]
+    )
+    optimizer = keras.optimizers.SGD(1.0)
+    if private:
+        tfdp.make_private(model)
+        optimizer = tfdp.DPSGDOptimizer(optimizer, l2_norm_clip=np.inf, noise_multiplier=0.0)
+    model.compile(optimizer, loss, jit_compile=False)
+    [value] = model.fit(x, y, batch_size=24, verbose=0).history["loss"]
+    return [value, *model.get_weights()]
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_means_are_taken_apart(name):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*one example at a time")
+        private = trained(MEANS[name], private=True)
+    for a, b in zip(trained(MEANS[name], private=False), private, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_no_mean_takes_each_example_alone_and_says_so(name):
+    with pytest.warns(UserWarning, match="the mean of its values for single examples"):
+        trained(OTHERS[name], private=True)
