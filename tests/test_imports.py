@@ -33,7 +33,7 @@ ALLOWED = {
     "accounting": {"errors", "_validate"},
     "sampling": BASE | {"accounting", "tracing"},
     "tracing": BASE,
-    "per_example": BASE,
+    "per_example": BASE | {"tracing"},
     "layers": BASE | ALGEBRA,
     "gradient_methods": BASE | ALGEBRA | {"layers"},
     "release": BASE | ALGEBRA,

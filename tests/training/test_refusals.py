@@ -130,7 +130,8 @@ def test_a_layer_that_mixes_examples_is_found_and_refused(private, data, layer, 
 
 
 def test_a_layer_that_changes_state_is_refused_by_name(private, data):
-    refused(private(with_layer(Remembers(name="memory")), **NOISY), data(), match="memory.*Freeze")
+    model = private(with_layer(Remembers(name="memory")), **NOISY)
+    refused(model, data(), match="memory.*in its call")
 
 
 def test_a_loss_that_mixes_examples_is_found_and_refused(private, data, small_model):

@@ -41,7 +41,7 @@ class PerExampleLoss(keras.losses.Loss):
 
     It is the value that Keras gives a batch of this example alone.  A loss that returns values per
     example is computed for the whole batch at once, and so is one that returns a mean or sum of
-    such values; any other scalar, or one that overrides `__call__`, for one example after the other.
+    such values; others, and those that override `__call__`, for one example after the other.
 
     A label of a sparse cross-entropy that is no class makes the loss of its example NaN, so that
     it contributes nothing, unless its weight is 0 or it is masked.  TensorFlow raises for it on a
@@ -146,9 +146,10 @@ def _values(
 
 def _apart(value: tf.Tensor, y_pred: Nested) -> tf.Tensor | None:
     """A mean or sum over the batch for each example, float32 `(b,)`, where its graph shows them."""
-    if not tf.is_symbolic_tensor(value):
+    rows = tf.nest.flatten(y_pred)[0].shape[0]
+    if rows is None or not tf.is_symbolic_tensor(value):
         return None
-    found = separated(value, tf.nest.flatten(y_pred)[0].shape[0], batch_size=1.0)
+    found = separated(value, rows, batch_size=1.0)
     return None if found is None else tf.cast(found, tf.float32)
 
 
