@@ -51,8 +51,8 @@ def _fits(axes: Axes) -> None:
         dict.fromkeys((run["spec"]["model"], run["spec"]["optimizer"]) for run in runs[::-1])
     )
     for shift, jit, label in (
-        (0.2, "auto", "XLA, the default"),
-        (-0.2, False, "jit_compile=False"),
+        (0.2, "auto", "by default"),
+        (-0.2, True, "jit_compile=True"),
     ):
         found = [run for run in runs if run["spec"]["jit"] == jit]
         axes.barh(

@@ -48,7 +48,7 @@ def fit_time_table() -> str:
             [
                 f"{MODEL_NAMES[spec['model']]}, {spec['batch']}",
                 OPTIMIZER_NAMES[spec["optimizer"]],
-                "XLA (the default)" if spec["jit"] else "nothing (`jit_compile=False`)",
+                "XLA (`jit_compile=True`)" if spec["jit"] is True else "nothing (the default)",
                 f"{found['wall_ratio']:.2f}",
                 f"{found['cpu_ratio']:.2f}",
                 f"{found['first_step_ratio']:.2f} ({starts[0]:.0f} and {starts[1]:.0f} s)",

@@ -55,6 +55,7 @@ HOSTILE = (
     "hostile/test_hostile_records.py::"
     "test_a_hostile_record_moves_the_release_by_at_most_the_sensitivity_and_nothing_else"
 )
+OTHERS_HIDDEN = "hostile/test_other_examples_hidden.py::"
 WALL = (
     "hostile/test_wall.py::test_everything_released_has_the_stated_noise_once_and_of_its_own"
     "[dense dpsgd per layer reweight]"
@@ -805,5 +806,61 @@ MUTATIONS = [
         18, "epsilons of users and of examples are added up", "accounting/ledger.py",
         " or len(units(entries)) > 1", "",
         "training/test_units.py::test_no_epsilon_is_stated_for_users_and_examples_together",
+    ),
+    mutation(
+        0, "noise is reused: every draw has the numbers of the first", "mechanism/noise.py",
+        "(number, low))", "(number, tf.zeros_like(low)))",
+        "mechanism/test_noise.py::test_every_step_of_a_graph_draws_anew",
+    ),
+    mutation(
+        0, "noise is reused: all parts of a large draw share it", "mechanism/noise.py",
+        "tf.constant(used, tf.uint32)", "tf.constant(0, tf.uint32)",
+        "mechanism/test_noise.py::test_numbers_drawn_in_several_parts_are_all_different",
+    ),
+    mutation(
+        8, "an id beyond its table is in other examples' vectorised gradients",
+        "per_example/vectorized_map.py", "    segments_stay_apart()\n", "",
+        OTHERS_HIDDEN + "test_an_id_beyond_its_table_is_in_no_other_examples_gradient"
+        "[ids1-embedding-settings0]",
+    ),
+    mutation(
+        16, "an order that rows share is taken for each row's own", "tracing/axis_rules.py",
+        "label.axis == 0 else o.unknown", "label.axis == 0 else label",
+        OTHERS_HIDDEN + "test_an_order_that_rows_would_share_is_each_examples_own",
+    ),
+    mutation(
+        8, "rows' numbers in a list do not tell them apart", "tracing/axis_walk.py",
+        "if len(held) != 1 or not all(beside):", "if len(held) != 1:",
+        OTHERS_HIDDEN + "test_a_list_that_holds_the_rows_numbers_tells_them_apart",
+    ),
+    mutation(
+        8, "inputs of layers on which no loss depends are not looked at",
+        "gradient_methods/recorded.py",
+        "return found + [(output, site.rows) for site in sites for output in site.outputs]",
+        "return found",
+        OTHERS_HIDDEN + "test_inputs_that_join_examples_are_found_where_no_loss_depends_on_them",
+    ),
+    mutation(
+        15, "a file of a class with its own compile brings no ledger", "optimizers/__init__.py",
+        "\nrestore_private_optimizers()\n", "\n",
+        "training/test_own_compile.py::test_what_was_spent_comes_back[file-Own]",
+    ),
+    mutation(
+        15, "what others change after the last step of a graph is not noticed",
+        "training/trainer.py", "SPENDING.left_in_graph)(", "list)(",
+        "training/test_after_a_graph.py::"
+        "test_a_change_after_the_last_step_is_noticed[ordinary fit-False]",
+    ),
+    mutation(
+        1, "passes that a callback ends early are counted together", "training/fit.py",
+        "if self._new_passes and length is not None:", "if False:",
+        "training/test_counted_in_full.py::"
+        "test_passes_that_a_callback_ends_early_count_as_whole_ones",
+    ),
+    mutation(
+        13, "noise that was planned for a fit without steps is used by the next",
+        "training/start_run.py", "        and (run.limit is None or run.steps > 0)\n", "",
+        "training/test_counted_in_full.py::"
+        "test_noise_is_planned_for_the_steps_of_the_fit_that_takes_them[1-10-False]",
     ),
 ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -21,7 +20,7 @@ class NoiseGenerator(SecretStream):
     Formal guarantee: those of `SecretStream`, and each element of a draw has a counter range of its
     own, so no number is used twice.
 
-    Philox is not a cryptographic generator and normals are rounded to float32: attacks on either
+    Threefry is not a cryptographic generator and normals are rounded to float32: attacks on either
     are outside the guarantee.  Tails reach 7.5 deviations, see `normals_of_bits`.
     """
 
@@ -29,24 +28,26 @@ class NoiseGenerator(SecretStream):
         """Independent standard normal float32 tensors, one for each shape."""
         key, draw = self._key.read_value()[0], self.next_draw()
         sizes = [math.prod(shape) for shape in shapes]
-        tensors, groups, first = [], itertools.count(), 0
+        tensors, used, first = [], 0, 0
         while first < len(sizes):
             last = first + 1
             while last < len(sizes) and sum(sizes[first : last + 1]) <= _AT_ONCE:
                 last += 1
             size = sum(sizes[first:last])
             pairs = -(-size // (2 * _BLOCK)) * _BLOCK
-            group = tf.constant(next(groups), tf.uint32)
-            flat = _normals(key, draw, group, pairs)[:size]
+            flat = _normals(key, draw, tf.constant(used, tf.uint32), pairs)[:size]
             parts = tf.split(flat, sizes[first:last])
             tensors += [tf.reshape(t, s) for t, s in zip(parts, shapes[first:last], strict=True)]
-            first = last
+            used, first = used + pairs, last
         return tensors
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _normals(key: tf.Tensor, draw: tf.Tensor, group: tf.Tensor, pairs: int) -> tf.Tensor:
+def _normals(key: tf.Tensor, draw: tf.Tensor, used: tf.Tensor, pairs: int) -> tf.Tensor:
     """Standard normal numbers, float32 `(2 pairs,)`.
+
+    The counter is the number of the pair within the draw, and half of the number of the draw; the
+    other half changes the key.  So no two pairs of one secret key have key and counter in common.
 
     XLA makes two loops of it, of the bits and of the numbers; stacked, the bits are not computed
     anew for cosine and sine.  All arguments are unsigned, as functions have their int32 arguments
@@ -55,12 +56,12 @@ def _normals(key: tf.Tensor, draw: tf.Tensor, group: tf.Tensor, pairs: int) -> t
     Args:
         key: uint64, of the stream.
         draw: uint64, of this draw alone.
-        group: uint32, of this part of the draw alone.
-        pairs: at most 2^31.
+        used: uint32, pairs of this draw that others have; with these at most 2^32.
+        pairs: how many.
     """
-    number = tf.range(pairs)
-    counter = tf.bitcast(number, tf.uint32), tf.bitcast(tf.zeros_like(number), tf.uint32) + group
-    bits = threefry(threefry(words(key), words(draw)), counter)
+    (first, second), (low, high) = words(key), words(draw)
+    number = tf.bitcast(tf.range(pairs), tf.uint32) + used
+    bits = threefry((first, second ^ high), (number, low))
     return tf.concat(normals_of_bits(tf.stack(bits)), 0)
 
 

@@ -22,10 +22,10 @@ def threefry(key: Words, counter: Words) -> Words:
 
     Args:
         key: two uint32, scalars.
-        counter: two uint32 of any shape.
+        counter: two uint32 of shapes that broadcast.
 
     Returns:
-        Two uint32 of the counter's shape.
+        Two uint32 of the broadcast shape.
 
     Example:
 
@@ -34,11 +34,12 @@ def threefry(key: Words, counter: Words) -> Words:
     ['0x6b200159', '0x99ba4efe']
     """
     keys = (*key, key[0] ^ key[1] ^ _word(_PARITY))
+    distances = {n: (_word(n), _word(32 - n)) for each in _ROTATIONS for n in each}
     first, second = counter[0] + keys[0], counter[1] + keys[1]
     for injection in range(1, 6):
         for distance in _ROTATIONS[(injection - 1) % 2]:
             first += second
-            second = _rotated(second, distance) ^ first
+            second = _rotated(second, *distances[distance]) ^ first
         first += keys[injection % 3]
         second += keys[(injection + 1) % 3] + _word(injection)
     return first, second
@@ -50,9 +51,8 @@ def words(number: tf.Tensor) -> Words:
     return tf.bitcast(low, tf.uint32), tf.bitcast(high, tf.uint32)
 
 
-def _rotated(word: tf.Tensor, distance: int) -> tf.Tensor:
-    left = tf.bitwise.left_shift(word, _word(distance))
-    return left | tf.bitwise.right_shift(word, _word(32 - distance))
+def _rotated(word: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+    return tf.bitwise.left_shift(word, left) | tf.bitwise.right_shift(word, right)
 
 
 _word = functools.partial(tf.constant, dtype=tf.uint32)

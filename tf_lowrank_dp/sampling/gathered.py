@@ -13,6 +13,7 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.sampling.batch import PRESENCE
 from tf_lowrank_dp.sampling.rows import tensor_dtype
 
+_NONE = -1  # the index of padding, of which TensorFlow makes zeros
 _AT_ONCE = 64  # draws for each call of Python, which takes about half a millisecond
 
 
@@ -52,34 +53,30 @@ def gathered(
     with tf.device("CPU:0"):
         rows = tf.nest.map_structure(tf.constant, data)
 
-    signature = (tf.TensorSpec((None,), tf.int64),) * 2
+    signature = tf.TensorSpec((None, None), tf.int64), tf.TensorSpec((None,), tf.int64)
 
     def several() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        padded = (_padded(indices, padded_size(len(indices))) for indices in draws())
-        while found := list(itertools.islice(padded, _AT_ONCE)):
-            yield np.concatenate(found), np.cumsum([len(indices) for indices in found])
+        drawn = draws()
+        while found := list(itertools.islice(drawn, _AT_ONCE)):
+            sizes = np.array([padded_size(len(indices)) for indices in found])
+            padded = np.full((len(found), sizes.max()), _NONE)
+            for row, indices in zip(padded, found, strict=True):
+                row[: len(indices)] = indices
+            yield padded, sizes
 
-    def apart(indices: tf.Tensor, ends: tf.Tensor) -> tf.data.Dataset:
-        starts = tf.concat([tf.zeros((1,), tf.int64), ends[:-1]], 0)
-        places = tf.data.Dataset.from_tensor_slices((starts, ends))
-        return places.map(lambda start, end: batch_of(indices[start:end]))
+    @tf.autograph.experimental.do_not_convert
+    def batch_of(indices: tf.Tensor, size: tf.Tensor) -> dict:
+        indices = indices[:size]
 
-    def batch_of(indices: tf.Tensor) -> dict:
         def taken(tensor: tf.Tensor, array: np.ndarray) -> tf.Tensor:
             found = tf.gather_nd(tensor, indices[:, None], bad_indices_policy="IGNORE")
             return tf.cast(found, tensor_dtype(array.dtype))
 
         batch = tf.nest.map_structure(taken, rows, data)
-        return {**batch, PRESENCE: tf.cast(indices >= 0, tf.float32)}
+        return {**batch, PRESENCE: tf.cast(indices != _NONE, tf.float32)}
 
-    return tf.data.Dataset.from_generator(several, output_signature=signature).flat_map(apart)
-
-
-def _padded(indices: np.ndarray, size: int) -> np.ndarray:
-    """Indices of a batch: -1 is none, of which TensorFlow makes zeros."""
-    padded = np.full(size, -1)
-    padded[: len(indices)] = indices
-    return padded
+    dataset = tf.data.Dataset.from_generator(several, output_signature=signature)
+    return dataset.unbatch().map(batch_of)
 
 
 def _is_in_memory(array: Any) -> bool:
