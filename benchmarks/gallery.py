@@ -69,7 +69,7 @@ ITEMS = (
         "16 to 128",
         "not run",
         "curves of the slow baselines beside ours",
-        "`benchmarks.step_time --batch`",
+        "`benchmarks.clipping_methods --figures 6`",
     ),
     Item(
         FAST,
@@ -77,7 +77,7 @@ ITEMS = (
         "2 to 8 layers",
         "not run",
         "the same by depth",
-        "`benchmarks.step_time`",
+        "`benchmarks.clipping_methods --figures 7`",
     ),
     Item(
         FAST,
@@ -93,7 +93,7 @@ ITEMS = (
         "32 to 256",
         "not run",
         "the same by image size",
-        "`benchmarks.step_time`",
+        "`benchmarks.clipping_methods --figures 9`",
     ),
     Item(
         GEP,

@@ -112,3 +112,10 @@ def test_a_fit_that_starts_at_the_budget_takes_no_step(model, data):
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(ValueError, match="(?s)Expected.*Received"):
         tfdp.PrivacyBudget(**arguments)
+
+
+def test_an_execution_has_no_more_steps_than_its_epoch(private, small_model, data):
+    model = private(small_model(), noise_multiplier=5.0, delta=1e-3, steps_per_execution=100)
+    model.fit(*data(), batch_size=8, callbacks=[tfdp.PrivacyBudget(epsilon=2.0)], verbose=0)
+    assert model.optimizer.ledger.num_steps == 3
+    assert 0.0 < tfdp.privacy_spent(model, 1e-3) <= 2.0

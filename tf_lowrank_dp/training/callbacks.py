@@ -29,6 +29,10 @@ class PrivacyBudget(keras.callbacks.Callback):
         every: number of batches between two values of epsilon shown inside an epoch; None shows
             it at its end.  Each composes the accountant anew, which takes about a second.
 
+    Attributes:
+        steps_per_epoch: steps of an epoch as `fit` takes them, which sets it: the last execution of
+            an epoch may have fewer than `steps_per_execution`.
+
     Example:
 
     >>> import tf_lowrank_dp as tfdp
@@ -46,6 +50,7 @@ class PrivacyBudget(keras.callbacks.Callback):
         self.epsilon = math.inf if epsilon is None else epsilon
         self.delta = delta
         self.every = every
+        self.steps_per_epoch: int | None = None
         self._spent = 0.0
         self._limit: StepLimit | None = None
 
@@ -53,13 +58,13 @@ class PrivacyBudget(keras.callbacks.Callback):
         planned = (self.params.get("epochs") or 1) * (self.params.get("steps") or 1)
         delta, accountant = delta_of(self.model, self.delta), accountant_of(self.model)
         self._limit = StepLimit(self.epsilon, delta, accountant, planned=planned)
-        self._refuse_if_spent()
+        self._refuse_if_spent(0)
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        self._refuse_if_spent()  # where a callback has trained on, or spent, since the check below
+        self._refuse_if_spent(batch)  # a callback may have trained on, or spent, since then
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        if not self._has_room():
+        if not self._has_room(batch + 1):
             self.model.stop_training = True
         if self.every is None:
             return
@@ -73,19 +78,21 @@ class PrivacyBudget(keras.callbacks.Callback):
         if logs is not None:
             logs["epsilon"] = self._spent
 
-    def _refuse_if_spent(self) -> None:
-        if not self._has_room():
+    def _refuse_if_spent(self, batch: int) -> None:
+        if not self._has_room(batch):
             raise PrivacyBudgetExceededError(
                 f"Expected room for another step within the budget epsilon={self.epsilon}. "
                 f"Received: epsilon={privacy_spent(self.model, self.delta)} is already spent. "
                 "Raise the budget, or train a new model."
             )
 
-    def _has_room(self) -> bool:
-        """Whether the next execution of steps stays within the budget."""
+    def _has_room(self, batch: int) -> bool:
+        """Whether the execution of steps that begins with this batch stays within the budget."""
         state = find_state(self.model)
         run: Run | None = None if state is None else state.run
         if run is None or self._limit is None or math.isinf(self.epsilon):
             return True
         wanted = self.model.steps_per_execution
+        if self.steps_per_epoch is not None:
+            wanted = min(wanted, self.steps_per_epoch - batch % self.steps_per_epoch)
         return self._limit.left(run, wanted) == wanted

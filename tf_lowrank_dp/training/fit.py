@@ -16,6 +16,7 @@ from tf_lowrank_dp.sampling import to_rows
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import facts_of
 from tf_lowrank_dp.training.budget import check_budget
+from tf_lowrank_dp.training.callbacks import PrivacyBudget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, split_rows, training_data
 from tf_lowrank_dp.training.judged_fit import judged_graphs
@@ -182,6 +183,8 @@ def fit(
     judged.add_reads(data.reads)
     validation_batch_size = validation_batch_size or batch_size or 32
     guard = _BudgetGuard(_steps_taken(model, data), new_passes=data.ends)
+    for callback in [each for each in callbacks if isinstance(each, PrivacyBudget)]:
+        callback.steps_per_epoch = _steps_taken(model, data)
     callbacks = [guard, *callbacks, _StepGuard()]
     with running(model, run), SPENDING.watched(model.weights):
         return keras.Model.fit(
