@@ -100,7 +100,8 @@ def pointwise_filters_without_strides() -> Iterator[None]:
             return outputs
         op, shape = outputs[0].op, outputs[0].shape
         strides, last = op.get_attr("strides"), op.get_attr("data_format") == b"NHWC"
-        if not shape.is_fully_defined() or shape[:2] != (1, 1) or max(strides) == 1 or not last:
+        plain = op.get_attr("padding") != b"EXPLICIT" and inputs[0].shape[-1] == shape[2:3][0]
+        if not plain or shape[:2] != (1, 1) or max(strides) == 1 or not last:
             return outputs
         seen = inputs[0][:, :: strides[1], :: strides[2]]
         rows, gradients = (tf.reshape(t, [-1, t.shape[-1]]) for t in (seen, inputs[2]))

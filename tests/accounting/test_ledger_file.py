@@ -210,3 +210,12 @@ def test_a_fork_is_refused(path, held):
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert held() == ledger(1)
+
+
+def test_a_file_that_was_deleted_is_made_anew_when_it_is_opened_again(path):
+    open_ledger_file(path).add(ledger(3))
+    os.unlink(path)
+    file = open_ledger_file(path)
+    assert file.ledger.num_steps == 0
+    file.add(ledger(3))
+    assert os.path.getsize(path) > 0

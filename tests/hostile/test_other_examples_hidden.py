@@ -154,10 +154,20 @@ class Numbered(L.Layer):
         return stacked[0] * stacked[1]
 
 
-def test_a_list_that_holds_the_rows_numbers_tells_them_apart():
+class NumberedInIntegers(L.Layer):
+    """The same, where the list holds integers of the examples as well."""
+
+    def call(self, h):
+        kept = tf.TensorArray(tf.int32, 2, element_shape=[None])
+        kept = kept.write(0, tf.cast(h[:, 0] > 0, tf.int32)).write(1, tf.range(tf.shape(h)[0]))
+        return h * tf.cast(1 - 2 * (kept.read(1) % 2), h.dtype)[:, None]
+
+
+@pytest.mark.parametrize("numbered", [Numbered, NumberedInIntegers])
+def test_a_list_that_holds_the_rows_numbers_tells_them_apart(numbered):
     def build():
         dense = L.Dense(1, use_bias=False)
-        return keras.Sequential([keras.Input((3,)), dense, Numbered()])
+        return keras.Sequential([keras.Input((3,)), dense, numbered()])
 
     x = np.ones((12, 3), "float32")
     x[1::2] *= -1

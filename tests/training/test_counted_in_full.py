@@ -132,11 +132,62 @@ def test_a_fit_that_fails_takes_no_batch_of_an_iterator_of_any_kind(private, sma
     assert used == [0, 6, 12, 18] * 2
 
 
-def test_a_function_that_gives_one_iterator_is_refused(private, small_model, data):
-    shared = iter([tuple(part[:6] for part in data())] * 100)
+@pytest.mark.parametrize("kind", ["the iterator", "a generator around it"])
+def test_a_function_that_takes_from_a_shared_loader_keeps_its_passes(
+    private, small_model, data, kind
+):
+    x, y = data()
+    used = []
+
+    def loader():
+        while True:
+            for start in range(0, 24, 6):
+                used.append(start)
+                yield x[start : start + 6], y[start : start + 6]
+
+    shared = loader()
+
+    def around():
+        for _ in range(4):
+            yield next(shared)
+
+    source = (lambda: shared) if kind == "the iterator" else around
     model = private(small_model(), noise_multiplier=1.0)
-    with pytest.raises(ValueError, match="begins with the data anew"):
-        model.fit(lambda: shared, sampling="shuffle", batch_size=6, steps_per_epoch=4, verbose=0)
+    settings = {"sampling": "shuffle", "batch_size": 6, "steps_per_epoch": 4, "verbose": 0}
+    with pytest.raises(RuntimeError, match="a typo"):
+        model.fit(source, callbacks=[Fail()], **settings)
+    for _ in range(3):
+        model.fit(source, **settings)
+    assert used[:12] == [0, 6, 12, 18] * 3 and len(used) <= 14
+
+
+class Drawing(keras.utils.PyDataset):
+    """Draws its batches anew after each epoch, as Keras documents it."""
+
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y, self.draws, self.used = x, y, 0, []
+
+    def on_epoch_end(self):
+        self.draws += 1
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        self.used.append((self.draws, index))
+        return self.x[index : index + 4], self.y[index : index + 4]
+
+
+def test_a_data_set_that_draws_after_each_epoch_does_so_between_two_fits(
+    private, small_model, data
+):
+    batches = Drawing(*data())
+    model = private(small_model(), noise_multiplier=1.0)
+    for _ in range(3):
+        model.fit(batches, sampling="poisson", num_examples=24, batch_size=4, verbose=0)
+    assert batches.draws == 2
+    assert {(draw, index) for draw in range(3) for index in range(3)} <= set(batches.used)
 
 
 @pytest.mark.parametrize(
@@ -149,6 +200,9 @@ def test_a_function_that_gives_one_iterator_is_refused(private, small_model, dat
         dp_event.MixtureOfGaussiansDpEvent(1.0, [-1.0, 1.0], [0.5, 0.5]),
         dp_event.RepeatAndSelectDpEvent(dp_accounting.GaussianDpEvent(2.0), np.nan, 1.0),
         dp_event.RepeatAndSelectDpEvent(dp_accounting.GaussianDpEvent(2.0), -3.0, 1.0),
+        dp_event.RepeatAndSelectDpEvent(dp_accounting.GaussianDpEvent(2.0), 0.5, 1.0),
+        dp_event.DiscreteLaplaceDpEvent(1.0, 0),
+        dp_accounting.GaussianDpEvent(1e200),
     ],
     ids=str,
 )
@@ -158,6 +212,6 @@ def test_events_without_an_epsilon_are_refused_and_change_nothing(
     model = private(small_model(), noise_multiplier=2.0, delta=DELTA)
     model.fit(*data(), batch_size=8, verbose=0)
     before = tfdp.privacy_statement(model)
-    with pytest.raises(ValueError, match="to have noise|is possible"):
+    with pytest.raises(ValueError, match="to have noise|is possible|can compute"):
         tfdp.record_release(model, event, "a release")
     assert tfdp.privacy_statement(model) == before

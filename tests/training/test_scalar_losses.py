@@ -51,6 +51,13 @@ OTHERS = {
 }
 
 
+def _private(model, optimizer, loss):
+    tfdp.make_private(model)
+    optimizer = tfdp.DPSGDOptimizer(optimizer, l2_norm_clip=1e6, noise_multiplier=0.0)
+    model.compile(optimizer, loss, jit_compile=False)
+    return model
+
+
 def trained(loss, private):
     generator = np.random.default_rng(0)
     x = generator.normal(size=(24, 4)).astype("float32")
@@ -81,3 +88,60 @@ def test_means_are_taken_apart(name):
 def test_what_is_no_mean_takes_each_example_alone_and_says_so(name):
     with pytest.warns(UserWarning, match="the mean of its values for single examples"):
         trained(OTHERS[name], private=True)
+
+
+def test_a_mean_over_selected_values_is_that_of_each_example():
+    """Of all that are selected, and of none where an example has none."""
+    entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
+
+    def masked(y, p):
+        values = entropy(tf.where(y >= 0, y, 0), p)
+        return tf.reduce_mean(tf.boolean_mask(values, y >= 0))
+
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(12, 5)).astype("float32")
+    y = generator.integers(0, 3, (12, 6)).astype("float32")
+    gradients = []
+    mean = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for loss in (masked, mean):  # the same, where all are selected
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential(
+            [keras.Input((5,)), keras.layers.Dense(18), keras.layers.Reshape((6, 3))]
+        )
+        before = _private(model, keras.optimizers.SGD(1.0), loss).get_weights()
+        model.fit(x, y, batch_size=12, verbose=0)
+        pairs = zip(before, model.get_weights(), strict=True)
+        gradients.append(np.concatenate([(b - a).ravel() for b, a in pairs]))
+    np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-6)
+    y[3] = -1
+    model.fit(x, y, batch_size=12, verbose=0)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_mean_over_a_stack_of_values_of_each_example(axis):
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(3)
+
+        def call(self, x):
+            return self.dense(x)
+
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            a = ops.sum(ops.square(y - y_pred), axis=-1)
+            b = ops.sum(ops.abs(y_pred), axis=-1)
+            return ops.mean(ops.stack([a, b], axis=axis))
+
+    x, y, steps = np.ones((24, 5), "float32"), np.ones((24, 3), "float32"), []
+    for is_private in (False, True):
+        keras.utils.set_random_seed(0)
+        model, optimizer = Model(), keras.optimizers.SGD(1.0)
+        model(x)
+        if is_private:
+            tfdp.make_private(model)
+            optimizer = tfdp.DPSGDOptimizer(optimizer, l2_norm_clip=np.inf, noise_multiplier=0.0)
+        model.compile(optimizer, jit_compile=False)
+        before = model.get_weights()[0]
+        model.fit(x, y, batch_size=24, verbose=0)
+        steps.append(before - model.get_weights()[0])
+    np.testing.assert_allclose(*steps, rtol=1e-4)

@@ -50,6 +50,14 @@ class LedgerFile:
         if is_new:
             _sync_folder_of(path)
 
+    @property
+    def is_at_its_path(self) -> bool:
+        """Whether this file is the one that its path leads to: it may have been deleted since."""
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._path))
+        except FileNotFoundError:
+            return False
+
     def add(self, ledger: PrivacyLedger) -> None:
         """Writes what the file does not hold yet, and returns when it is on the disk.
 
@@ -142,7 +150,7 @@ def open_ledger_file(path: str | os.PathLike) -> LedgerFile:
         )
     path = os.path.realpath(path)
     file = _OPEN.get(path)
-    if file is None or file._process != os.getpid():
+    if file is None or file._process != os.getpid() or not file.is_at_its_path:
         file = _OPEN[path] = LedgerFile(path)
     return file
 

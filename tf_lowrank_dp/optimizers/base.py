@@ -16,13 +16,7 @@ from tf_lowrank_dp.algorithms.algorithm import Algorithm, settings_of
 from tf_lowrank_dp.algorithms.context import PublicGradients, ReleaseContext
 from tf_lowrank_dp.algorithms.state import AlgorithmState
 from tf_lowrank_dp.errors import NotPrivateError
-from tf_lowrank_dp.optimizers import ledger_in_file
-from tf_lowrank_dp.optimizers.checks import (
-    ALREADY_PRIVATE,
-    NOT_PRIVATE,
-    check_inner,
-    refuse_foreign_arguments,
-)
+from tf_lowrank_dp.optimizers import checks, ledger_in_file
 from tf_lowrank_dp.optimizers.clips import ClipNorm
 from tf_lowrank_dp.optimizers.releases import ReleaseBlocks, composed_space, mechanism_name
 from tf_lowrank_dp.optimizers.settings import SETTINGS, checked
@@ -92,7 +86,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         cls.__signature__ = of_init.replace(parameters=[*of_init.parameters.values()][1:])
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        refuse_foreign_arguments(kwargs)
+        checks.refuse_foreign_arguments(kwargs)
         return super().__new__(cls)
 
     def __init__(
@@ -127,8 +121,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
         )
         inner = keras.optimizers.get(optimizer)
         if isinstance(inner, DPOptimizer):
-            raise ValueError(ALREADY_PRIVATE.format(type(inner).__name__))
-        check_inner(inner, settings["centering"], gradient_method)
+            raise ValueError(checks.ALREADY_PRIVATE.format(type(inner).__name__))
+        checks.check_inner(inner, settings["centering"], gradient_method)
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
         self.algorithm = algorithm
@@ -143,7 +137,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
             ValueError: as the constructor does.
         """
         self.__dict__.update(checked(**{name: getattr(self, name) for name in SETTINGS}))
-        check_inner(self.inner_optimizer, self.centering, self.gradient_method)
+        checks.check_inner(self.inner_optimizer, self.centering, self.gradient_method)
 
     def release_context(
         self,
@@ -231,11 +225,11 @@ class DPOptimizer(keras.optimizers.Optimizer):
 
     def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> NoReturn:
         """Refuses: gradients that do not come through the mechanism are not private."""
-        raise NotPrivateError(NOT_PRIVATE)
+        raise NotPrivateError(checks.NOT_PRIVATE)
 
     def scale_loss(self, loss: tf.Tensor) -> NoReturn:
         """Refuses: only ordinary, not private, training steps of Keras call this."""
-        raise NotPrivateError(NOT_PRIVATE)
+        raise NotPrivateError(checks.NOT_PRIVATE)
 
     def apply_private(self, gradients: Sequence, variables: Sequence) -> None:
         """Applies private gradients with the inner optimizer."""
@@ -263,7 +257,9 @@ class DPOptimizer(keras.optimizers.Optimizer):
         return self.inner_optimizer.iterations
 
     def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:
-        self.inner_optimizer.finalize_variable_values(var_list)
+        SPENDING.check(var_list)
+        with SPENDING.watched(var_list):  # averages of released values
+            self.inner_optimizer.finalize_variable_values(var_list)
 
     def save_own_variables(self, store: MutableMapping[str, np.ndarray]) -> None:
         """Stores ledger and algorithm's state; Keras stores the inner optimizer beside them."""

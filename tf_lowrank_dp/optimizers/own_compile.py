@@ -27,11 +27,11 @@ def restore_private_optimizers() -> None:
         if settings is None:
             load(model, config)
             return
+        optimizer, rest = settings
         try:
-            model.compile(**settings)
-        except (TypeError, ValueError):  # it takes others: the user compiles, as Keras says
+            model.compile(**rest)
+        except Exception:  # whatever it needs besides: the user compiles, as Keras says
             load(model, config)
-        optimizer = settings["optimizer"]
         if getattr(model, "optimizer", None) is not optimizer:
             model.optimizer = optimizer
         if model.built:
@@ -40,13 +40,13 @@ def restore_private_optimizers() -> None:
     keras.Model.compile_from_config = compile_from_config
 
 
-def _settings(config: dict) -> dict[str, Any] | None:
-    """The arguments of `compile`, if the optimizer among them is private."""
-    try:
-        optimizer = keras.saving.deserialize_keras_object(config.get("optimizer"))
-    except (TypeError, ValueError):  # of a class that nobody registered: Keras will say so
-        return None
-    if not isinstance(optimizer, DPOptimizer):
-        return None
-    rest = {key: value for key, value in config.items() if key != "optimizer"}
-    return {**keras.saving.deserialize_keras_object(rest), "optimizer": optimizer}
+def _settings(config: dict) -> tuple[DPOptimizer, dict[str, Any]] | None:
+    """The private optimizer among the arguments of `compile`, and those that can be made again."""
+    made = {}
+    for name, value in config.items():
+        try:
+            made[name] = keras.saving.deserialize_keras_object(value)
+        except Exception:  # of a class that nobody registered: Keras will say so
+            continue
+    optimizers = [each for each in keras.tree.flatten(made) if isinstance(each, DPOptimizer)]
+    return (optimizers[0], made) if optimizers else None

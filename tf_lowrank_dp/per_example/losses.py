@@ -40,8 +40,8 @@ class PerExampleLoss(keras.losses.Loss):
     """A Keras loss that returns one value per example instead of one per batch.
 
     It is the value that Keras gives a batch of this example alone.  A loss that returns values per
-    example is computed for the whole batch at once, and so is one that returns a mean or sum of
-    such values; others, and those that override `__call__`, for one example after the other.
+    example is computed for the whole batch at once, and so is one that returns the mean of such
+    values; others, and those that override `__call__`, for one example after the other.
 
     A label of a sparse cross-entropy that is no class makes the loss of its example NaN, so that
     it contributes nothing, unless its weight is 0 or it is masked.  TensorFlow raises for it on a
@@ -145,12 +145,12 @@ def _values(
 
 
 def _apart(value: tf.Tensor, y_pred: Nested) -> tf.Tensor | None:
-    """A mean or sum over the batch for each example, float32 `(b,)`, where its graph shows them."""
+    """A mean over the batch for each example, float32 `(b,)`, where its graph shows them."""
     rows = tf.nest.flatten(y_pred)[0].shape[0]
     if rows is None or not tf.is_symbolic_tensor(value):
         return None
-    found = separated(value, rows, batch_size=1.0)
-    return None if found is None else tf.cast(found, tf.float32)
+    found = separated(value, rows, batch_size=1.0, strict=True)
+    return None if found is None or found.shape != (rows,) else tf.cast(found, tf.float32)
 
 
 def _classes_of(

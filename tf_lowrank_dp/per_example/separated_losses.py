@@ -18,7 +18,9 @@ import tensorflow as tf
 from tf_lowrank_dp.tracing.random_ops import origin
 
 
-def separated(loss: tf.Tensor, rows: int | None, batch_size: float) -> tf.Tensor | None:
+def separated(
+    loss: tf.Tensor, rows: int | None, batch_size: float, strict: bool = False
+) -> tf.Tensor | None:
     """The values `(b,)` whose mean over the batch a scalar is; None where it is not understood.
 
     Args:
@@ -26,9 +28,13 @@ def separated(loss: tf.Tensor, rows: int | None, batch_size: float) -> tf.Tensor
         rows: the number of examples, None where it is not known in the graph.
         batch_size: the expected batch size, by which terms that are sums over the batch are
             multiplied: with batches of that size training minimises the same objective.
+        strict: whether None is given, too, where terms of weights would be left out, a number may
+            be the size of the batch by chance, or the scalar is a sum, whose terms may know it.
     """
-    part = _Reader(rows, batch_size).part(loss)
-    return None if part is None else part.as_mean(batch_size).values
+    part = _Reader(rows, batch_size, strict).part(loss)
+    if part is None or (strict and part.is_sum):
+        return None
+    return part.as_mean(batch_size).values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,19 +59,26 @@ class _Reader:
 
     rows: int | None
     batch_size: float
+    strict: bool
 
     def part(self, loss: tf.Tensor) -> _Part | None:
         """What a scalar is made of; None where it is not understood."""
         kind, inputs = loss.op.type, list(loss.op.inputs)
+        if loss.shape.rank != 0:
+            return None
         if kind in ("Identity", "Neg", "Cast"):
             found = self.part(inputs[0])
             sign = -1.0 if kind == "Neg" else 1.0
             return found and _Part(sign * tf.cast(found.values, loss.dtype), found.is_sum)
         if kind in ("Mean", "Sum") and inputs[0].op.type == "Pack":
-            scalars = list(inputs[0].op.inputs)
-            return self._sum(
-                scalars, [1.0 / len(scalars) if kind == "Mean" else 1.0] * len(scalars)
-            )
+            packed = list(inputs[0].op.inputs)
+            share = 1.0 / len(packed) if kind == "Mean" else 1.0
+            if all(each.shape.rank == 0 for each in packed):
+                return self._sum(packed, [share] * len(packed))
+            found = [self._reduced(each, kind == "Sum") for each in packed]
+            if any(part is None or part.values.shape != packed[0].shape[:1] for part in found):
+                return None
+            return _Part(share * tf.add_n([part.values for part in found if part]), kind == "Sum")
         if kind in ("Mean", "Sum"):
             return self._reduced(inputs[0], kind == "Sum")
         if kind in ("AddV2", "Add", "AddN", "Sub"):
@@ -88,6 +101,9 @@ class _Reader:
         parts = [part for part, _ in found if part is not None]
         if len(parts) < len(found) or not parts:
             return None
+        public = [scalar for scalar in scalars if _public(scalar) is not None]
+        if self.strict and any(tf.get_static_value(scalar) is None for scalar in public):
+            return None
         if not all(part.is_sum for part in parts):
             parts = [part.as_mean(self.batch_size) for part in parts]
         terms = [part.values * factor for part, (_, factor) in zip(parts, found, strict=True)]
@@ -103,7 +119,7 @@ class _Reader:
             tensor = tensor.op.inputs[0]
         if tensor.shape.rank == 0:
             return self.part(tensor)
-        if tensor.shape.rank is None or tensor.shape[0] not in (None, self.rows):
+        if tensor.shape.rank is None or tensor.shape[0] != self.rows:
             return None
         reduce = tf.reduce_sum if is_sum else tf.reduce_mean
         return _Part(reduce(tensor, list(range(1, tensor.shape.rank))), is_sum)
@@ -120,7 +136,10 @@ class _Reader:
             return None
         if is_product:
             return _Part(part.values * second, part.is_sum)
-        if factor == "size" or (part.is_sum and self._is_size(first, second)):
+        is_size = part.is_sum and self._is_size(first, second)
+        if self.strict and is_size and factor != "size" and self.rows == 1:
+            return None
+        if factor == "size" or is_size:
             rows = tf.cast(tf.shape(part.values)[0], second.dtype)
             return _Part(part.values * (rows / second), False)
         return _Part(part.values / second, part.is_sum)

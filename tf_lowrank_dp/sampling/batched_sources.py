@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import rows
-from tf_lowrank_dp.sampling.iterators import position_of
+from tf_lowrank_dp.sampling.iterators import position_of, started
 from tf_lowrank_dp.sampling.upstream import refuse_sampled
 
 _READ_AHEAD = 2  # batches that show which axes vary, as many as Keras looks at
@@ -51,14 +52,8 @@ def to_dataset(source: Any) -> tf.data.Dataset:
         ahead = position.read_ahead(source, _READ_AHEAD)
         dataset = _from_function(lambda: position.batches(source), ahead)
     elif callable(source):
-        batches = source()
-        if iter(batches) is iter(source()):
-            raise ValueError(
-                "Expected a function that begins with the data anew at each call. Received: one "
-                "that gives the same iterator again, which would go on in the middle of a pass. "
-                "Pass the generator function itself, or the generator instead of a function."
-            )
-        dataset = _from_function(source, list(itertools.islice(batches, _READ_AHEAD)))
+        ahead, passes = started(source, _READ_AHEAD)
+        dataset = _from_function(passes, ahead)
     else:
         raise ValueError(
             "Expected a tf.data.Dataset, a keras.utils.PyDataset, a generator or a generator "
@@ -136,13 +131,16 @@ def _check_batched(element_spec: tuple) -> None:
         )
 
 
+_PASSES: weakref.WeakKeyDictionary[keras.utils.PyDataset, Iterator] = weakref.WeakKeyDictionary()
+
+
 def _from_py_dataset(source: keras.utils.PyDataset) -> tf.data.Dataset:
     count = source.num_batches
     count = None if count is None or count == float("inf") else int(count)
-    passes = itertools.count()
+    passes = _PASSES.setdefault(source, itertools.count())
 
     def batches() -> Iterator[Any]:
-        if next(passes) > 0:
+        if next(passes) > 0:  # of an earlier fit as well: it may have to draw anew
             source.on_epoch_end()
         source.on_epoch_begin()
         for i in itertools.count() if count is None else range(count):

@@ -81,7 +81,7 @@ def gathered(
 
 def _is_in_memory(array: Any) -> bool:
     """Whether an array holds numbers that are no file's."""
-    known = type(array) is np.ndarray and array.dtype.kind in "biufc"
+    known = type(array) is np.ndarray and array.dtype.kind in "biufc" and 0 not in array.shape
     while known and array.base is not None and not isinstance(array.base, tf.Tensor):
         array = array.base
         known = type(array) is np.ndarray

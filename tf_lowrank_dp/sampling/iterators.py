@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import collections
 import itertools
+import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
@@ -65,3 +66,38 @@ def position_of(source: Iterator) -> Position:
                 return position
         _KEPT.append((source, Position()))
         return _KEPT[-1][1]
+
+
+def started(source: Callable[[], Iterable], count: int) -> tuple[list, Callable[[], Iterator]]:
+    """The first few batches of a function's data, and a function that gives those of a pass.
+
+    The first pass has what was looked at: a function that takes its batches from somewhere else
+    would lose them to no step, and its next pass would begin in the middle of one of theirs.
+    """
+    position = _STARTED.get(source) if _is_known_again(source) else None
+    if position is None:
+        position = Position(), iter(source())
+        if _is_known_again(source):
+            _STARTED[source] = position
+    own, iterator = position
+    ahead = own.read_ahead(iterator, count)
+    unused = [position]
+
+    def batches() -> Iterator:
+        if not unused:
+            return iter(source())
+        unused.clear()
+        if _is_known_again(source):
+            _STARTED.pop(source, None)
+        return own.batches(iterator)
+
+    return ahead, batches
+
+
+_STARTED: weakref.WeakKeyDictionary[Callable, tuple[Position, Iterator]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _is_known_again(source: Callable) -> bool:
+    return isinstance(source, types.FunctionType)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.accounting import LedgerFile, PrivacyLedger, open_ledger_file
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.spending.marks import is_of_others, mark, steps_of
+from tf_lowrank_dp.spending.marks import forget, is_of_others, mark, steps_of
 from tf_lowrank_dp.spending.record import Record, merged
 from tf_lowrank_dp.spending.trace import Thing, alive
 from tf_lowrank_dp.spending.traces import Traces
@@ -149,7 +149,7 @@ class Spending:
         if values is not None:
             self._values.add(values, record)
         for thing in things:
-            self._traces[thing].seen_at = None
+            forget(self._traces[thing])
         kinds = (keras.Variable, tf.Variable)
         variables = [thing for thing in things if isinstance(thing, kinds)]
         came = self._values.records(variables)

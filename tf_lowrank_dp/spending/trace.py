@@ -27,8 +27,8 @@ class Trace:
         latest: digest of its value when it was last looked at.
         seen: digests of values that such steps, or a file with its ledger, have left there.
         seen_at: releases of `runs` when it was looked at; None if any value is theirs.
-        mark: int64 `(2,)`, releases of `runs` at the last update in a graph, and the checksum of
-            the value that it left; None where no graph has updated it.
+        mark: int64 `(2,)`, whether a graph has updated it, and the checksum of the value that its
+            last update left; None where no graph was traced that does.
         watched: how many private calls of `fit` or `evaluate` it takes part in now.
         links: other things whose records count as its own.
     """

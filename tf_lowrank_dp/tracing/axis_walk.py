@@ -240,6 +240,9 @@ def _copied_rows(op: tf.Operation, size: int) -> Rows | None:
     return found[0] if len(found) == 1 else None
 
 
+_IN_LISTS = {"TensorListSetItem": (0, 2), "TensorListPushBack": (0, 1)}  # others: places, lengths
+
+
 def _list_label(o: Operation) -> Label:
     """Lists of tensors hold what their elements hold: a list over an axis that is no example's."""
     bad = worst(o.labels)
@@ -248,13 +251,9 @@ def _list_label(o: Operation) -> Label:
     if o.op.type == "TensorListElementShape":
         return Public()
     held = {label for label in o.labels if isinstance(label, Rows)}
-    # Tensors beside them, or in the list already, must not tell the examples apart.
-    beside = [
-        label.even
-        for label, tensor in zip(o.labels, o.op.inputs, strict=True)
-        if isinstance(label, Public) and not tensor.dtype.is_integer
-    ]
-    if len(held) != 1 or not all(beside):
+    # What is beside them, or in the list already, must not tell the examples apart.
+    beside = [o.labels[index] for index in _IN_LISTS.get(o.op.type, (0,))]
+    if len(held) != 1 or any(isinstance(label, Public) and not label.even for label in beside):
         return o.unknown
     [label] = held
     if o.op.type == "TensorListFromTensor":

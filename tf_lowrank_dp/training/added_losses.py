@@ -136,7 +136,7 @@ def own_compute_loss(
     what = f"a compute_loss of '{model.name}'"
     added = [value for layer in layers_of(model) for value in own_losses(layer)]
     activities = [value for value in added if any(_undivided(value) is zero for zero in zeros)]
-    asked = [is_made_of(loss, each, what) for each in (penalties, activities)]
+    asked = [is_made_of(loss, each, what) for each in (penalties, [[a] for a in activities])]
     if loss.shape.rank != 0:
         values = tf.reduce_sum(tf.cast(loss, tf.float32), list(range(1, loss.shape.rank)))
     else:

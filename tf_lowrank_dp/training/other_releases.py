@@ -22,6 +22,9 @@ _GIVEN = {
 }
 
 
+_ANY_DELTA = 1e-3  # whether there is an epsilon does not depend on it
+
+
 def record_release(
     model: keras.Model,
     event: dp_accounting.DpEvent,
@@ -69,8 +72,16 @@ def record_release(
             "the file.",
             stacklevel=2,
         )
+    release = PrivacyLedger([ReleaseEntry(event, description, unit=unit)])
+    try:
+        release.epsilon(_ANY_DELTA)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"Expected an event whose epsilon dp_accounting can compute. Received: {event!r}, of "
+            f"which it says: {error} Correct its numbers, or pass a bound of it."
+        ) from error
     look(model)
-    SPENDING.add(things_of(model), PrivacyLedger([ReleaseEntry(event, description, unit=unit)]))
+    SPENDING.add(things_of(model), release)
     look(model)
 
 
