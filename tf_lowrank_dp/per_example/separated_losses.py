@@ -75,10 +75,11 @@ class _Reader:
             share = 1.0 / len(packed) if kind == "Mean" else 1.0
             if all(each.shape.rank == 0 for each in packed):
                 return self._sum(packed, [share] * len(packed))
-            found = [self._reduced(each, kind == "Sum") for each in packed]
-            if any(part is None or part.values.shape != packed[0].shape[:1] for part in found):
+            reduced = [self._reduced(each, kind == "Sum") for each in packed]
+            values = [part.values for part in reduced if part is not None]
+            if len(values) < len(packed):
                 return None
-            return _Part(share * tf.add_n([part.values for part in found if part]), kind == "Sum")
+            return _Part(share * tf.add_n(values), kind == "Sum")
         if kind in ("Mean", "Sum"):
             return self._reduced(inputs[0], kind == "Sum")
         if kind in ("AddV2", "Add", "AddN", "Sub"):
