@@ -61,11 +61,6 @@ class Record:
         return self._counter is None
 
     @property
-    def counter(self) -> tf.Variable | None:
-        """Counts the releases of the run; None for a ledger that was loaded."""
-        return self._counter
-
-    @property
     def steps(self) -> int:
         """Releases of the run so far, read from its counter; 0 for a ledger that was loaded."""
         with tf.init_scope():
