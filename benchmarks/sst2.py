@@ -73,6 +73,9 @@ def _methods() -> dict[str, Method]:
                 True,
                 paper if sparsity == 0.3 else None,
             )
+    for name in ("dpsgd", "rgp-8", "lsg-8-0.5"):
+        arguments = {**found[name].arguments, "centering": True}
+        found[f"{name}-centred"] = found[name]._replace(arguments=arguments, paper=None)
     return found
 
 
@@ -342,12 +345,14 @@ class Runs:
 
     Args:
         args: The command line.
+        epsilon: One of those that it names.
     """
 
-    def __init__(self, args: argparse.Namespace):
-        self.args = args
+    _splits: list[Features] | None = None  # the same for every epsilon
+
+    def __init__(self, args: argparse.Namespace, epsilon: float):
+        self.args, self.epsilon = args, epsilon
         self._records = Records(args.json)
-        self._splits: list[Features] | None = None
         self._noise_multiplier: float | None = None
 
     def get(self, name: str, learning_rate: float, seed: int) -> dict[str, Any]:
@@ -356,13 +361,13 @@ class Runs:
         return self._records.get(settings, lambda: self._run(name, learning_rate, seed))
 
     def _run(self, name: str, learning_rate: float, seed: int) -> dict[str, Any]:
-        if self._splits is None:
-            self._splits = self._load()
+        if Runs._splits is None:
+            Runs._splits = self._load()
         method = METHODS[name]
         if method.private and self._noise_multiplier is None:
             self._noise_multiplier = self._calibrated()
         found = train(
-            self.args, *self._splits, method, learning_rate, seed, self._noise_multiplier or 0.0
+            self.args, *Runs._splits, method, learning_rate, seed, self._noise_multiplier or 0.0
         )
         print(
             f"{name:12s} lr {learning_rate:g} seed {seed}: accuracy {100 * found['accuracy']:.1f} "
@@ -391,7 +396,7 @@ class Runs:
             "trained_layers": args.trained_layers,
             "head_factor": args.head_factor,
             "l2_norm_clip": args.l2_norm_clip if method.private else None,
-            "epsilon": args.epsilon if method.private else None,
+            "epsilon": self.epsilon if method.private else None,
             "delta": args.delta if method.private else None,
         }
 
@@ -408,10 +413,10 @@ class Runs:
         import tf_lowrank_dp as tfdp
 
         return tfdp.calibrate_noise_multiplier(
-            self.args.epsilon,
+            self.epsilon,
             self.args.delta,
             batch_size=self.args.batch_size,
-            num_examples=len(self._splits[0].labels),
+            num_examples=len(Runs._splits[0].labels),
             steps=self.args.steps,
         )
 
@@ -419,7 +424,7 @@ class Runs:
 def best_learning_rate(runs: Runs, name: str) -> float:
     """Returns the learning rate with the best held-out accuracy on the tuning seed."""
     args, method = runs.args, METHODS[name]
-    if method.private and not method.lora_rank:
+    if method.private and not method.lora_rank and "centering" not in method.arguments:
         name = TUNED_ON.get(method.optimizer, name)
     if len(args.learning_rates) == 1:
         return args.learning_rates[0]
@@ -463,7 +468,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--learning-rates", nargs="+", type=float, default=[5e-4, 1.5e-3])
     parser.add_argument("--tuning-seed", type=int, default=0, help="compares the learning rates")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="are reported")
-    parser.add_argument("--epsilon", type=float, default=3.3)
+    parser.add_argument("--epsilon", nargs="+", type=float, default=[3.3])
     parser.add_argument("--delta", type=float, default=1e-5)
     parser.add_argument("--l2-norm-clip", type=float, default=1.0)
     parser.add_argument("--batch-size", type=int, default=1024, help="expected size of a sample")
@@ -492,13 +497,14 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     """Runs the command line."""
     args = parse_args(argv)
-    runs = Runs(args)
-    rates = {name: best_learning_rate(runs, name) for name in args.methods}
-    records = {name: [] for name in args.methods}
-    for seed in args.seeds:  # all methods for one seed first: an interrupted run compares fairly
-        for name in args.methods:
-            records[name].append(runs.get(name, rates[name], seed))
-    print(table([(name, rates[name], records[name]) for name in args.methods]))
+    for epsilon in args.epsilon:
+        runs = Runs(args, epsilon)
+        rates = {name: best_learning_rate(runs, name) for name in args.methods}
+        records: dict[str, list[dict[str, Any]]] = {name: [] for name in args.methods}
+        for seed in args.seeds:  # for all methods: an interrupted run compares fairly
+            for name in args.methods:
+                records[name].append(runs.get(name, rates[name], seed))
+        print(table([(name, rates[name], records[name]) for name in args.methods]))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> None:
     split = sst2.Split(sst2.truncated(tokens, args.sequence_length), labels)
     features = sst2.frozen_features(sst2.load_encoder(folder), args.trained_layers, split)
     model = sst2.build_model(folder, args.trained_layers, args.head_factor)
-    budget = {"l2_norm_clip": args.l2_norm_clip, "epsilon": args.epsilon, "delta": args.delta}
+    budget = {"l2_norm_clip": args.l2_norm_clip, "epsilon": args.epsilon[0], "delta": args.delta}
     optimizers = {
         name: getattr(tfdp, method.optimizer)("sgd", **method.arguments, **budget)
         for name, method in sst2.METHODS.items()
