@@ -94,12 +94,40 @@ TASKS = {
         "mnist", standardized_mnist_mlp, 200, 500, 0.3, (0.25, 0.5, 1.0, 2.0)
     ),
     "cifar10": Task("cifar10", cifar10_cnn, 300, 500, 1.0, (0.8, 1.6, 3.2, 6.4, 12.8)),
+    "cifar10-short": Task("cifar10", cifar10_cnn, 150, 250, 1.0, (0.8, 1.6, 3.2)),
 }
+
+
+class Method(NamedTuple):
+    """An optimizer of `OPTIMIZERS` and how it is used.
+
+    Attributes:
+        optimizer: its name.
+        centering: whether it centres what layers see.
+        multiplicity: augmented copies of each image, whose gradients are averaged; None trains on
+            the image itself.
+    """
+
+    optimizer: str
+    centering: bool
+    multiplicity: int | None = None
+
+
 METHODS = {
-    name + suffix: (name, centering)
+    name + suffix: Method(name, centering)
     for name in ("dpsgd", "rgp", "lsg", "sparse", "powersgd")
     for suffix, centering in (("", False), (" centred", True))
+} | {
+    f"dpsgd{suffix} x{copies}": Method("dpsgd", centering, copies)
+    for copies in (1, 4, 16)
+    for suffix, centering in (("", False), (" centred", True))
 }
+
+
+def augmented() -> keras.Layer:
+    """What De et al. (2022) do to images: a flip, and a shift by up to an eighth."""
+    shift = kl.RandomTranslation(0.125, 0.125, fill_mode="reflect", interpolation="nearest")
+    return kl.Pipeline([kl.RandomFlip("horizontal"), shift])
 
 
 def accuracies(
@@ -119,19 +147,22 @@ def accuracies(
     keras.utils.set_random_seed(seed)
     model = tfdp.make_private(task.network(activation))
     schedule = keras.optimizers.schedules.PolynomialDecay(rate, steps, 0.0)
-    name, centering = METHODS[method]
-    optimizer = OPTIMIZERS[name](
+    chosen = METHODS[method]
+    optimizer = OPTIMIZERS[chosen.optimizer](
         keras.optimizers.SGD(schedule, momentum=0.9),
         l2_norm_clip=task.l2_norm_clip,
         epsilon=epsilon,
         delta=DELTA,
-        centering=centering,
+        centering=chosen.centering,
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss=loss, metrics=["accuracy"])
     start = time.perf_counter()
     private = x[HELD_OUT:], y[HELD_OUT:]
-    model.fit(*private, batch_size=task.batch_size, epochs=1, steps_per_epoch=steps, verbose=0)
+    copies = (
+        {"augment": augmented(), "multiplicity": chosen.multiplicity} if chosen.multiplicity else {}
+    )
+    model.fit(*private, batch_size=task.batch_size, steps_per_epoch=steps, verbose=0, **copies)
     wall_s = time.perf_counter() - start
     held, tested = (
         model.evaluate(*split, batch_size=1000, verbose=0)[1]

@@ -51,13 +51,16 @@ def test_the_table_holds_the_mean_at_the_chosen_rate(fake):
     assert "| 2 | 50.50 (50.00 to 51.00) | 2 |" in accuracy.table(runs.records)[-1]
 
 
-@pytest.mark.parametrize("task", accuracy.TASKS)
-def test_a_run_spends_what_it_may_and_evaluates_both_parts(task):
+@pytest.mark.parametrize(
+    ("task", "method"),
+    [*((task, "dpsgd centred") for task in accuracy.TASKS), ("cifar10", "dpsgd centred x4")],
+)
+def test_a_run_spends_what_it_may_and_evaluates_both_parts(task, method):
     chosen = accuracy.TASKS[task]
     shape = chosen.network("relu").input_shape[1:]
     data = tuple((np.resize(x, (len(x), *shape)), y) for x, y in DATA)
     small = chosen._replace(batch_size=8)
-    found = accuracy.accuracies(small, data, "dpsgd centred", "relu", 3.0, 1.0, 0, steps=1)
+    found = accuracy.accuracies(small, data, method, "relu", 3.0, 1.0, 0, steps=1)
     assert 0 < found["epsilon_spent"] <= 3.0
     assert 0 <= found["held_out"] <= 1 and 0 <= found["test"] <= 1
     assert json.dumps(found)
