@@ -13,39 +13,48 @@ batches).  All sides of a model are alive at once, and take epochs in turn.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import pathlib
 import statistics
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from benchmarks.peers.sides import LIBRARIES, Side, python_of, versions_of
 from benchmarks.report import environment
 
 COLUMNS = "model, library, mode, step (ms), over plain, over our DP-SGD, peak (MiB)".split(", ")
-CASES = {"mlp": 128, "cnn": 128, "lstm": 128, "transformer": 64, "resnet20": 64}
-LARGE = {"bert_small": 32, "wrn28_4": 16}
-QUICK = {"mlp": 128, "cnn": 128}
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """How much is measured: steps of an epoch, epochs after the first."""
+class Case(NamedTuple):
+    """Size of the batches and steps of an epoch, more of them where a step takes milliseconds."""
 
+    batch: int
     steps: int
-    rounds: int
 
 
-def measure(model: str, batch: int, plan: Plan, folder: pathlib.Path) -> list[dict]:
+CASES = {
+    "mlp": Case(128, 200),
+    "cnn": Case(128, 40),
+    "lstm": Case(128, 40),
+    "transformer": Case(64, 10),
+    "resnet20": Case(64, 10),
+    "bert_small": Case(32, 5),
+    "wrn28_4": Case(16, 5),
+}
+QUICK = {"mlp": Case(128, 40), "cnn": Case(128, 5)}
+ROUNDS, QUICK_ROUNDS = 5, 3
+
+
+def measure(model: str, case: Case, rounds: int, folder: pathlib.Path) -> list[dict]:
     """Records of all libraries and modes on one model."""
     sides, records = {}, []
     for name, library in LIBRARIES.items():
         python = python_of(name, folder)
         for mode in library.modes:
-            record = {"model": model, "batch": batch, "library": name, "mode": mode}
-            record |= {"steps": plan.steps, "versions": versions_of(python)}
+            record = {"model": model, "batch": case.batch, "library": name, "mode": mode}
+            record |= {"steps": case.steps, "versions": versions_of(python)}
             side = Side(
-                python, library.script, model=model, mode=mode, batch=batch, steps=plan.steps
+                python, library.script, model=model, mode=mode, batch=case.batch, steps=case.steps
             )
             try:
                 record["first_epoch_s"] = side.epoch()["since_start_s"]
@@ -55,11 +64,11 @@ def measure(model: str, batch: int, plan: Plan, folder: pathlib.Path) -> list[di
             sides[name, mode] = side
             records.append(record | {"step_ms": [], "cpu_ms": []})
     timed = [record for record in records if "fails" not in record]
-    for index in range(plan.rounds):
+    for index in range(rounds):
         for record in timed[:: 1 if index % 2 else -1]:
             found = sides[record["library"], record["mode"]].epoch()
-            record["step_ms"].append(1e3 * found["wall_s"] / plan.steps)
-            record["cpu_ms"].append(1e3 * found["cpu_s"] / plan.steps)
+            record["step_ms"].append(1e3 * found["wall_s"] / case.steps)
+            record["cpu_ms"].append(1e3 * found["cpu_s"] / case.steps)
             record["peak_mib"] = found["peak_mib"]
     for side in sides.values():
         side.close()
@@ -103,17 +112,17 @@ def main() -> None:
     parser.add_argument("--environments", type=pathlib.Path, default="peers", metavar="FOLDER")
     parser.add_argument("--json", type=pathlib.Path, help="where records are appended")
     parser.add_argument("--report", type=pathlib.Path, help="print the table of recorded runs")
-    parser.add_argument("--models", nargs="*", choices=[*CASES, *LARGE])
+    parser.add_argument("--models", nargs="*", choices=[*CASES])
     parser.add_argument("--quick", action="store_true", help="five minutes: two models, few steps")
     given = parser.parse_args()
     if given.report:
         lines = given.report.read_text().splitlines()
         _print(json.loads(line)["records"] for line in lines)
         return
-    plan = Plan(5, 3) if given.quick else Plan(20, 5)
-    cases = QUICK if given.quick else CASES | LARGE
+    cases = QUICK if given.quick else CASES
+    rounds = QUICK_ROUNDS if given.quick else ROUNDS
     for model in given.models or cases:
-        records = measure(model, (CASES | LARGE)[model], plan, given.environments.resolve())
+        records = measure(model, cases[model], rounds, given.environments.resolve())
         _print([records])
         if given.json:
             line = json.dumps({"environment": environment(), "records": records})
