@@ -62,10 +62,10 @@ def standardized_mnist_mlp(activation: str) -> keras.Model:
     return keras.Sequential([keras.Input((28, 28, 1)), scaled, *mnist_mlp(activation).layers])
 
 
-def cifar10_cnn(activation: str) -> keras.Model:
+def cifar10_cnn(activation: str, widths: Sequence[int] = (32, 64, 128)) -> keras.Model:
     """Three stages of convolution, GroupNorm and pooling, the mean over pixels; 94,000 weights."""
     layers: list[keras.Layer] = [keras.Input((32, 32, 3))]
-    for width in (32, 64, 128):
+    for width in widths:
         layers += [
             kl.Conv2D(width, 3, padding="same", kernel_initializer="he_normal"),
             kl.GroupNormalization(8),
