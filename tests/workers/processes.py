@@ -1,7 +1,9 @@
 """Processes of a test on this machine."""
 
+import fcntl
 import json
 import os
+import pickle
 import socket
 import sys
 import traceback
@@ -15,6 +17,19 @@ def environment():
     found = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": str(ROOT)}
     found.pop("TF_CONFIG", None)
     return {**found, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
+
+
+def once(tmp_path_factory, name, make):
+    """What `make(folder)` returns, called by the first of pytest's processes that asks for it."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    result = shared / f"{name}.pickle"
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
+        if not result.exists():
+            result.write_bytes(pickle.dumps(make(tmp_path_factory.mktemp(name))))
+    return pickle.loads(result.read_bytes())
 
 
 def fork_workers(count, work):

@@ -12,23 +12,26 @@ import pytest
 
 import tf_lowrank_dp as tfdp
 from tests.workers.behaviours import DEVIATION
-from tests.workers.processes import ROOT, environment
+from tests.workers.processes import ROOT, environment, once
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
     """Two workers that the launcher has started, what they printed, and their folder."""
-    folder = tmp_path_factory.mktemp("behaviours")
-    command = [sys.executable, "-m", "tf_lowrank_dp.launch", "-n", "2"]
-    done = subprocess.run(
-        [*command, "tests/workers/behaviours.py", folder],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    return folder, done
+
+    def run(folder):
+        command = [sys.executable, "-m", "tf_lowrank_dp.launch", "-n", "2"]
+        done = subprocess.run(
+            [*command, "tests/workers/behaviours.py", folder],
+            cwd=ROOT,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        return folder, done
+
+    return once(tmp_path_factory, "behaviours", run)
 
 
 @pytest.fixture(scope="module")

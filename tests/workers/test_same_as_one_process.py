@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.workers.processes import ROOT, environment
+from tests.workers.processes import ROOT, environment, once
 
 TWO = ["dpsgd", "powersgd", "sharded", "sparse", "gep", "rgp", "lsg", "gep with noise"]
 CASES = [*(f"2:{name}" for name in TWO), "3:lsg"]
@@ -16,11 +16,14 @@ CASES = [*(f"2:{name}" for name in TWO), "3:lsg"]
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """What one process, and the workers, have found of each case."""
-    folder = tmp_path_factory.mktemp("workers")
-    command = [sys.executable, "-m", "tests.workers.cases", str(folder), *CASES]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    of = {file.name: pickle.loads(file.read_bytes()) for file in folder.glob("*.pickle")}
+
+    def run(folder):
+        command = [sys.executable, "-m", "tests.workers.cases", str(folder), *CASES]
+        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        return {file.name: pickle.loads(file.read_bytes()) for file in folder.glob("*.pickle")}
+
+    of = once(tmp_path_factory, "same", run)
 
     def by_worker(case):
         return [of[f"{case[0]}.{index}.pickle"][case] for index in range(int(case[0]))]
