@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from benchmarks.tensorflow_privacy import (
+from benchmarks.faults.tensorflow_privacy import (
     CASES,
     INSTALL,
     TOLERANCE,

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import accuracy
+from benchmarks.reproductions import accuracy
 
 DATA = tuple(
     (np.random.default_rng(0).random((rows, 28, 28, 1), "float32"), np.arange(rows) % 10)

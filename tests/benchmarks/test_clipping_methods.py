@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from benchmarks import clipping_methods
-from benchmarks.clipping_methods import METHODS, Case
+from benchmarks.speed import clipping_methods
+from benchmarks.speed.clipping_methods import METHODS, Case
 
 
 def test_every_method_takes_a_step_of_every_kind_of_case():

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from benchmarks.gallery import ITEMS, STATES, page
+from benchmarks.reproductions.gallery import ITEMS, STATES, page
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Tables and figures that each paper has, appendices included.

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import gep_accuracy, gep_cost, gep_sst2
-from benchmarks.sst2 import Split
+from benchmarks.reproductions import gep_accuracy, gep_sst2
+from benchmarks.reproductions.sst2 import Split
+from benchmarks.speed import gep_cost
 
 EXAMPLES = 64
 

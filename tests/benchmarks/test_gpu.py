@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.gpu.export import MODELS, Program, export
-from benchmarks.gpu.inputs import described, made
 from benchmarks.models import MODELS as BUILDERS
+from benchmarks.speed.gpu.export import MODELS, Program, export
+from benchmarks.speed.gpu.inputs import described, made
 
 EXPANDED_BY_XLA = {"Qr", "ProductOfElementaryHouseholderReflectors"}
 

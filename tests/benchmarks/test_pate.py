@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from benchmarks import pate
-from benchmarks.pate import Aggregator
+from benchmarks.reproductions import pate
+from benchmarks.reproductions.pate import Aggregator
 
 CONFIDENT = Aggregator(40.0, threshold=0.8, threshold_sigma=150.0, asked=1.5)
 

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from benchmarks.gpu.peers import measured
-from benchmarks.peers.__main__ import table
-from benchmarks.peers.sides import HERE, LIBRARIES, Side
+from benchmarks.speed.gpu.peers import measured
+from benchmarks.speed.peers.__main__ import table
+from benchmarks.speed.peers.sides import HERE, LIBRARIES, Side
 
 
 def test_our_side_trains_an_epoch_whenever_it_is_told_to():

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from benchmarks import recorded
-from benchmarks.pages import PARTS, pages, written
-from benchmarks.recorded import ROOT
+from benchmarks.results import recorded
+from benchmarks.results.pages import PARTS, pages, written
+from benchmarks.results.recorded import ROOT
 
 PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in pages()}
 MADE = (
@@ -23,7 +23,7 @@ FIGURE = re.compile(r"\d[\d.,]*\s?(?:%|s\b|ms\b|times\b|minutes?\b|hours?\b|MiB\
 
 @pytest.mark.parametrize("name", PAGES)
 def test_recorded_parts_are_what_is_recorded(name):
-    assert written(PAGES[name]) == PAGES[name], "run python -m benchmarks.pages"
+    assert written(PAGES[name]) == PAGES[name], "run python -m benchmarks.results.pages"
 
 
 def test_every_part_is_used():
@@ -56,7 +56,7 @@ def test_what_is_not_said_to_be_faster_is_slower():
 
 def test_every_row_of_the_step_times_is_a_bar():
     pytest.importorskip("matplotlib")
-    from benchmarks.figures import step_time
+    from benchmarks.results.figures import step_time
 
     axes = step_time().axes[0]
     widths = [bar.get_width() for bar in axes.patches][::-1]
@@ -69,7 +69,7 @@ def test_every_row_of_the_step_times_is_a_bar():
 
 def test_every_accuracy_is_a_point():
     pytest.importorskip("matplotlib")
-    from benchmarks.figures import accuracy
+    from benchmarks.results.figures import accuracy
 
     over_epsilon, at_one = accuracy().axes
     text = (ROOT / "docs" / "algorithms" / "gep.md").read_text(encoding="utf-8")
@@ -82,7 +82,7 @@ def test_every_accuracy_is_a_point():
 
 def test_the_pictures_are_there_and_named_in_a_page(tmp_path):
     pytest.importorskip("matplotlib")
-    from benchmarks.figures import IMAGES, draw
+    from benchmarks.results.figures import IMAGES, draw
 
     for path in draw(tmp_path):
         assert (IMAGES / path.name).exists()

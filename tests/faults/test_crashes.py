@@ -1,4 +1,4 @@
-"""A few kills and resumes; `benchmarks/crash_trials.py` takes as many as it is told to."""
+"""A few kills and resumes; `benchmarks/faults/crash_trials.py` takes as many as it is told to."""
 
 import json
 import os
@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform cannot fork")
 def test_training_that_is_killed_resumes_with_its_ledger_its_noise_and_its_state(tmp_path):
     record = tmp_path / "record.json"
-    command = [sys.executable, "-m", "benchmarks.crash_trials", "--trials", "3", "--seed", "8"]
+    module = "benchmarks.faults.crash_trials"
+    command = [sys.executable, "-m", module, "--trials", "3", "--seed", "8"]
     done = subprocess.run(
         [*command, "--json", record], cwd=ROOT, capture_output=True, text=True, check=False
     )

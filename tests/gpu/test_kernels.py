@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
-from benchmarks.gpu.export import as_with_a_gpu
 from benchmarks.optimizers import OPTIMIZERS
+from benchmarks.speed.gpu.export import as_with_a_gpu
 from tests.contracts.checks import losses_of, make_batch
 from tests.contracts.layer_cases import LAYER_CASES, build_model
 from tests.contracts.optimizer_cases import OPTIMIZER_CASES

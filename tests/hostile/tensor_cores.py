@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import gen_linalg_ops, gen_math_ops, gen_nn_ops
 
-from benchmarks.gpu.export import as_with_a_gpu
+from benchmarks.speed.gpu.export import as_with_a_gpu
 
 DROPPED = 13  # bits of float32 that TensorFloat-32 lacks
 OPERANDS = {

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import config
 
-from benchmarks.gpu.export import as_with_a_gpu
+from benchmarks.speed.gpu.export import as_with_a_gpu
 from tf_lowrank_dp._tensorflow import (
     captured_by,
     data_sets_of,

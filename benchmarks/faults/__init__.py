@@ -1,0 +1,1 @@
+"""What would be wrong: audits by canaries, killed processes, another library's epsilon."""

@@ -1,0 +1,1 @@
+"""Accuracy at a privacy budget: experiments of the papers and comparisons of methods."""

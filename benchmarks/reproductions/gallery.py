@@ -1,0 +1,351 @@
+"""Every table and figure of the four papers, and what became of it here.
+
+python -m benchmarks.reproductions.gallery --list
+python -m benchmarks.reproductions.gallery > docs/reproductions.md
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import NamedTuple
+
+STATES = {
+    "reproduced": "the order and rough size of the paper's results appear",
+    "level": "measured, all methods tuned alike: the paper's distances do not appear",
+    "proven": "a formula or identity that a test checks",
+    "partly": "smaller or fewer than in the paper",
+    "not run": "within reach of two processor cores, and not run yet",
+    "out of reach": "needs data or devices that are not at hand",
+    "none": "an explanation or a setting, without a result",
+}
+
+
+class Item(NamedTuple):
+    """One table or figure.
+
+    Attributes:
+        paper: its short name.
+        name: "Table 1", with what it shows.
+        theirs: the paper's main numbers.
+        state: a key of `STATES`.
+        ours: our numbers, the reason, or what it would take.
+        where: a link below `docs/`, or the command.
+    """
+
+    paper: str
+    name: str
+    theirs: str
+    state: str
+    ours: str
+    where: str
+
+
+GEP, RGP, LSG, FAST = "GEP", "RGP", "LSG", "Fast clipping"
+_GEP_PAGE = "[GEP](algorithms/gep.md)"
+_RECORDS = "[benchmarks](../benchmarks/README.md#recorded-results)"
+_LARGE = "WRN-28-4 for 100 to 200 epochs: some days of a GPU"
+
+ITEMS = (
+    Item(
+        FAST,
+        "Figures 1 to 4: layers",
+        "",
+        "none",
+        "formulas of norms, one test for each layer",
+        "[layers](layers.md)",
+    ),
+    Item(
+        FAST,
+        "Figure 5: time by architecture",
+        "54 to 94 times faster than one example at a time, batches of 128",
+        "partly",
+        "step times of MLP, CNN, LSTM, encoder over plain; not the slow baselines",
+        _RECORDS,
+    ),
+    Item(
+        FAST,
+        "Figure 6: time by batch size",
+        "16 to 128",
+        "not run",
+        "curves of the slow baselines beside ours",
+        "`benchmarks.speed.clipping_methods --figures 6`",
+    ),
+    Item(
+        FAST,
+        "Figure 7: time by depth",
+        "2 to 8 layers",
+        "not run",
+        "the same by depth",
+        "`benchmarks.speed.clipping_methods --figures 7`",
+    ),
+    Item(
+        FAST,
+        "Figure 8: ResNet and VGG",
+        "faster than one at a time, less so for large images",
+        "partly",
+        "ResNet-18 and VGG-16 at 64 x 64 over plain: 1.08 to 1.34",
+        _RECORDS,
+    ),
+    Item(
+        FAST,
+        "Figure 9: time by image size",
+        "32 to 256",
+        "not run",
+        "the same by image size",
+        "`benchmarks.speed.clipping_methods --figures 9`",
+    ),
+    Item(
+        GEP,
+        "Figure 1: noise and gradient norms",
+        "the norm of the noise grows with the model, that of gradients does not",
+        "not run",
+        "a few minutes",
+        "`tfdp.diagnostics`",
+    ),
+    Item(
+        GEP,
+        "Figure 2: stable ranks in training",
+        "small throughout",
+        "partly",
+        "MNIST: 4.6 to 6.7",
+        _RECORDS,
+    ),
+    Item(GEP, "Figure 3: overview", "", "none", "the release space of both blocks", _GEP_PAGE),
+    Item(
+        GEP,
+        "Figure 4: projection error",
+        "small and falling with the bases",
+        "partly",
+        "MNIST: 0.55 to 0.62",
+        _RECORDS,
+    ),
+    Item(
+        GEP,
+        "Figure 5: stable rank of residuals",
+        "some ten times that of gradients",
+        "partly",
+        "MNIST: four times at first, 1.2 times later",
+        _RECORDS,
+    ),
+    Item(
+        GEP,
+        "Table 1: MNIST",
+        "epsilon 2, 5, 8: DP-SGD 94.7, 96.8, 97.2, GEP 96.3, 97.9, 98.4",
+        "level",
+        "DP-SGD 97.6, 98.3, 98.5; GEP 97.6, 98.4, 98.5: tuned DP-SGD leaves no distance",
+        _GEP_PAGE,
+    ),
+    Item(GEP, "Table 1: PATE on MNIST", "98.5, 98.5, 98.6", "not run", "250 teachers: an hour", ""),
+    Item(
+        GEP,
+        "Table 1: SVHN",
+        "DP-SGD 91.6, GEP 95.1 at epsilon 8",
+        "out of reach",
+        "the data are not at hand",
+        "",
+    ),
+    Item(
+        GEP,
+        "Table 1: CIFAR-10",
+        "DP-SGD 56.4, GEP 74.9 at epsilon 8",
+        "partly",
+        "50 steps only: 24.4 and 24.2, no ranking",
+        _RECORDS,
+    ),
+    Item(
+        GEP,
+        "Figure 6: number of bases",
+        "GEP varies little, B-GEP much",
+        "reproduced",
+        "MNIST, 125 to 1,000: GEP 95.3 to 96.1, B-GEP 84.0 to 93.7",
+        _RECORDS,
+    ),
+    Item(GEP, "Table 2: settings", "", "none", "ours are stated with each result", _RECORDS),
+    Item(
+        GEP,
+        "Table 3: linear model on features",
+        "GEP ahead by 1.1 to 2.7",
+        "level",
+        "SST-2 embeddings, 770 parameters: 83.1 and 83.1 to 83.5",
+        _RECORDS,
+    ),
+    Item(
+        GEP,
+        "Table 4: cost",
+        "formulas",
+        "proven",
+        "memory and time over bases and examples",
+        _RECORDS,
+    ),
+    Item(
+        GEP,
+        "Table 5: source of public data",
+        "73 to 75",
+        "level",
+        "MNIST: 95.6 to 96.4, true labels no worse",
+        _RECORDS,
+    ),
+    Item(
+        GEP,
+        "Table 6: number of public data",
+        "74.6 to 75.2",
+        "reproduced",
+        "MNIST, 500 to 2,000: 96.0 to 96.1",
+        _RECORDS,
+    ),
+    Item(
+        GEP,
+        "Figure 7: random bases",
+        "they miss more than 95 %",
+        "reproduced",
+        "97 to 98 %",
+        _RECORDS,
+    ),
+    Item(
+        RGP,
+        "Figure 1: reparametrisation",
+        "",
+        "none",
+        "computed from outer products, no new weights",
+        "[RGP](algorithms/rgp.md)",
+    ),
+    Item(RGP, "Table 1: cost", "formulas", "partly", "step time and memory over plain", _RECORDS),
+    Item(
+        RGP,
+        "Figure 2: stable ranks",
+        "low throughout",
+        "partly",
+        "`SubspaceMonitor` draws them",
+        "[RGP](algorithms/rgp.md)",
+    ),
+    Item(
+        RGP,
+        "Figure 3: projection residuals",
+        "history as good as the gradient itself",
+        "partly",
+        "MiniLM: carriers of weights keep 5 %, history no more, the gradient's own 99 %",
+        _RECORDS,
+    ),
+    Item(
+        RGP,
+        "Table 2: SVHN, CIFAR-10 at epsilon 8",
+        "DP-SGD 55.9, RGP 63.4",
+        "out of reach",
+        _LARGE,
+        "",
+    ),
+    Item(
+        RGP,
+        "Table 3: the same by epsilon",
+        "CIFAR-10: RGP 6 to 8 points ahead",
+        "out of reach",
+        _LARGE,
+        "",
+    ),
+    Item(
+        RGP,
+        "Figure 4, Table 4: BERT on four tasks",
+        "SST-2: DP-SGD 82.3, RGP 91.5",
+        "level",
+        "MiniLM on SST-2, 24 steps: 83.3 and 83.5; other tasks are not at hand",
+        _RECORDS,
+    ),
+    Item(
+        RGP,
+        "Table 5: membership inference",
+        "50 % with RGP, 56 to 60 % without privacy",
+        "reproduced",
+        "50.6 % with RGP, 54.1 % without",
+        "[auditing](auditing.md)",
+    ),
+    Item(
+        RGP,
+        "Figure 5: rank",
+        "2 to 8: little difference",
+        "reproduced",
+        "SST-2: 82.8, 83.3, 83.5",
+        _RECORDS,
+    ),
+    Item(
+        RGP,
+        "Figure 6: without privacy, by residual weight and rank",
+        "without the residual weight almost nothing is learnt",
+        "partly",
+        "the same network on MNIST",
+        "`benchmarks.reproductions.residual_weight`",
+    ),
+    Item(LSG, "Figure 1: weights and gradients", "", "not run", "a picture of one layer", ""),
+    Item(
+        LSG,
+        "Figures 2, 3: which units are frozen",
+        "",
+        "none",
+        "the masks, and a test of each",
+        "[LSG](algorithms/lsg.md)",
+    ),
+    Item(
+        LSG,
+        "Table 1: SST-2, QQP by rank and sparsity",
+        "DP-SGD 81.0, RGP 88.3, LSG 90.4",
+        "level",
+        "MiniLM on SST-2: 83.3, 83.5, 83.3; QQP is not at hand",
+        _RECORDS,
+    ),
+    Item(
+        LSG,
+        "Figure 4: by epsilon",
+        "LSG ahead at each",
+        "partly",
+        "SST-2 at epsilon 0.5 and 3.3, one seed",
+        _RECORDS,
+    ),
+    Item(
+        LSG,
+        "Table 2: CIFAR-10 by epsilon",
+        "DP-SGD 48.4, LSG 58.1 at 3.3",
+        "out of reach",
+        _LARGE,
+        "",
+    ),
+    Item(
+        LSG,
+        "Figure 5: curves by rank and sparsity",
+        "sparsity hurts at first",
+        "out of reach",
+        _LARGE,
+        "",
+    ),
+)
+
+
+def page() -> str:
+    """The page of the documentation."""
+    lines = ["# Reproductions", "", "Every table and figure of the four papers. Written by "]
+    lines[-1] += "`python -m benchmarks.reproductions.gallery`."
+    lines += ["", "| state | meaning |", "| --- | --- |"]
+    lines += [f"| {state} | {meaning} |" for state, meaning in STATES.items()]
+    lines += ["", "Fast clipping: Lee and Kifer 2020; GEP: Yu et al., ICLR 2021; RGP: Yu et al., "]
+    lines[-1] += "ICML 2021; LSG: Ito et al. 2022. Accuracies are in %."
+    lines += ["", "| paper | table or figure | there | state | here | where |"]
+    lines += ["| " + "--- | " * 6, *_rows()]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _rows() -> Iterator[str]:
+    for item in ITEMS:
+        yield "| " + " | ".join(item) + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--list", action="store_true", help="names and states only")
+    if parser.parse_args().list:
+        for item in ITEMS:
+            print(f"{item.state:13} {item.paper:14} {item.name}")
+        return
+    print(page(), end="")
+
+
+if __name__ == "__main__":
+    main()

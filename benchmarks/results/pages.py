@@ -1,0 +1,132 @@
+"""Writes the figures of README and docs from what is recorded.
+
+python -m benchmarks.results.pages              rewrites the marked parts of README.md and docs/*.md
+
+A part begins with `<!-- recorded: NAME -->` and ends with `<!-- end -->`.  `tests/docs` compares.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.reproductions import accuracy
+from benchmarks.results.recorded import (
+    MODEL_NAMES,
+    OPTIMIZER_NAMES,
+    RECORDS,
+    ROOT,
+    interval,
+    lines,
+    model_of,
+    quickstart,
+    step_times,
+)
+from benchmarks.speed.peers.__main__ import table as rows_of_peers
+
+_PART = re.compile(r"(<!-- recorded: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def pages() -> Iterator[Path]:
+    """The pages that may have recorded parts."""
+    yield ROOT / "README.md"
+    yield from sorted((ROOT / "docs").rglob("*.md"))
+
+
+def table(rows: list[list[str]]) -> str:
+    """A Markdown table whose first row is the names of the columns."""
+    ruled = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "".join(f"| {' | '.join(line)} |\n" for line in ruled)
+
+
+def fit_time_table() -> str:
+    """What users wait for: later epochs of `fit`, and the first step."""
+    rows = [["model, batch", "optimizer", "compiled by", "epoch", "processor time", "first step"]]
+    for run in lines("fit_time"):
+        spec, found = run["spec"], run["summary"]
+        starts = [run[side]["first_step_s"] for side in ("private", "plain")]
+        rows.append(
+            [
+                f"{MODEL_NAMES[spec['model']]}, {spec['batch']}",
+                OPTIMIZER_NAMES[spec["optimizer"]],
+                "XLA (`jit_compile=True`)" if spec["jit"] is True else "nothing (the default)",
+                f"{found['wall_ratio']:.2f}",
+                f"{found['cpu_ratio']:.2f}",
+                f"{found['first_step_ratio']:.2f} ({starts[0]:.0f} and {starts[1]:.0f} s)",
+            ]
+        )
+    return table(rows)
+
+
+def peers_table() -> str:
+    """Other libraries beside this one, on the same models in the same run."""
+    columns = "model, library, mode, ms a step, over its plain step, over our DP-SGD, peak MiB"
+    found = [row for run in lines("peers") for row in rows_of_peers(run["records"])]
+    return table([columns.split(", "), *([MODEL_NAMES[row[0]], *row[1:]] for row in found)])
+
+
+def step_time_table() -> str:
+    """All models."""
+    columns = ("model, batch", "optimizer", "private / plain, graph", "XLA")
+    rows = [[*columns]]
+    for row in step_times():
+        cells = [row[column] for column in columns]
+        if cells[0] == next((line[0] for line in reversed(rows) if line[0]), None):
+            cells[0] = ""
+        rows.append(cells)
+    return table(rows)
+
+
+def faster() -> str:
+    """The models whose private step takes less time than the ordinary one, by optimizer."""
+    found: dict[str, list[str]] = {}
+    for row in step_times():
+        if interval(row["private / plain, graph"]).high < 1:
+            found.setdefault(row["optimizer"].split(",")[0], []).append(model_of(row))
+    return "".join(f"* {name}: {', '.join(models)}.\n" for name, models in found.items())
+
+
+def quickstart_table() -> str:
+    """Both data sets of the quickstart."""
+    rows = [["data", "images", "non-private", "private", "epsilon, delta"]]
+    for name, output in {"digits": "quickstart", "MNIST": "quickstart_mnist"}.items():
+        run = quickstart(output)
+        rows.append(
+            [
+                name,
+                f"{run.training:,}",
+                run.plain,
+                run.private,
+                f"{run.epsilon}, 1e-5",
+            ]
+        )
+    return table(rows)
+
+
+def accuracy_table() -> str:
+    """Methods, networks and tasks of which all seeds are recorded."""
+    found = accuracy.table(accuracy.Runs(RECORDS / "accuracy.jsonl", None).records)
+    return "".join(f"{line}\n" for line in found if not line.endswith(("| 1 |", "| 2 |")))
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "fit time": fit_time_table,
+    "peers": peers_table,
+    "step time": step_time_table,
+    "faster": faster,
+    "quickstart": quickstart_table,
+    "accuracy": accuracy_table,
+}
+
+
+def written(text: str) -> str:
+    """A page with its recorded parts as they are recorded."""
+    return _PART.sub(lambda part: part[1] + PARTS[part[2]]() + part[3], text)
+
+
+if __name__ == "__main__":
+    for path in pages():
+        before = path.read_text(encoding="utf-8")
+        after = written(before)
+        if after != before:
+            path.write_text(after, encoding="utf-8")
+            print(path.relative_to(ROOT))

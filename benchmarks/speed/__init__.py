@@ -1,0 +1,1 @@
+"""Time and memory of private training, beside ordinary training and other libraries."""
