@@ -23,11 +23,13 @@ import numpy as np
 
 import tf_lowrank_dp as tfdp
 from benchmarks.reproductions.mnist import load_mnist
-from benchmarks.results.report import environment
+from benchmarks.results.report import origin
 from tests.auditing import canary_run
 from tests.auditing.broken import BROKEN, SCORES
 from tf_lowrank_dp.auditing import membership_inference, per_example_losses
 from tf_lowrank_dp.auditing.intervals import lower_bound, upper_bound
+
+ORIGIN = origin(__file__)
 
 CORRECT = "as it is"
 NON_PRIVATE = "without privacy"
@@ -214,7 +216,7 @@ def main(argv: list[str] | None = None) -> None:
         print({k: v for k, v in record.items() if k != "networks"}, flush=True)
         report = {
             "settings": settings,
-            "environment": environment(),
+            **ORIGIN,
             "records": records,
             "wall_s": time.perf_counter() - start,
         }

@@ -31,8 +31,11 @@ import numpy as np
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
+from benchmarks.results.report import origin
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.training import start_run as training_run
+
+ORIGIN = origin(__file__)
 
 EXAMPLES, BATCH, EPOCHS = 64, 8, 8
 STEPS_PER_EPOCH = EXAMPLES // BATCH
@@ -372,7 +375,7 @@ def main(argv: list[str] | None = None) -> int:
     def tell(record):
         print(f"{record['trials']} trials, {len(record['failures'])} failures", flush=True)
         if args.json:
-            args.json.write_text(json.dumps(record, indent=2) + "\n")
+            args.json.write_text(json.dumps({**ORIGIN, **record}, indent=2) + "\n")
 
     record = run_trials(args.trials, args.seed, tell)
     for name, value in record.items():

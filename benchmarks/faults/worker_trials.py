@@ -38,6 +38,9 @@ from benchmarks.faults.crash_trials import (
     Chain,
     Setting,
 )
+from benchmarks.results.report import origin
+
+ORIGIN = origin(__file__)
 
 SOON_S = 30.0
 PATIENCE_S = 600.0
@@ -213,7 +216,7 @@ def main() -> int:
     def tell(record: dict) -> None:
         print({key: value for key, value in record.items() if key != "sentences"}, flush=True)
         if arguments.json:
-            arguments.json.write_text(json.dumps(record, indent=1))
+            arguments.json.write_text(json.dumps({**ORIGIN, **record}, indent=1))
 
     record = run_trials(arguments.trials, arguments.seed, arguments.workers, tell)
     return len(record["failures"]) > 0

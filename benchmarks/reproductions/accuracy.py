@@ -23,7 +23,10 @@ from keras import layers as kl
 
 from benchmarks.optimizers import OPTIMIZERS
 from benchmarks.reproductions.mnist import Split, load_images
-from benchmarks.results.report import environment
+from benchmarks.results.report import origin
+from benchmarks.results.script_version import mark
+
+ORIGIN = origin(__file__)
 
 HELD_OUT = 5000
 DELTA = 1e-5
@@ -207,7 +210,7 @@ class Runs:
         found = accuracies(
             TASKS[task], self._data[name], method, activation, epsilon, rate, seed, steps
         )
-        self.records.append({"settings": settings, **fixed, **found, "environment": environment()})
+        self.records.append({"settings": settings, **fixed, **found, **ORIGIN})
         print(settings, {key: round(value, 4) for key, value in found.items()}, flush=True)
         if self._path:
             with self._path.open("a") as file:
@@ -237,9 +240,9 @@ def table(records: Iterable[dict[str, Any]]) -> list[str]:
         rate = max(tried, key=lambda record: record["held_out"])["settings"]["rate"]
         test = [100 * r["test"] for r in found if r["settings"]["rate"] == rate]
         shown = f"{np.mean(test):.2f} ({min(test):.2f} to {max(test):.2f})"
-        lines.append(
-            f"| {task} | {epsilon:g} | {activation} | {method} | {rate:g} | {shown} | {len(test)} |"
-        )
+        cells = [task, f"{epsilon:g}", activation, method + mark(found), f"{rate:g}"]
+        cells += [shown, str(len(test))]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 

@@ -34,6 +34,10 @@ import tf_lowrank_dp as tfdp
 from benchmarks.models import CLASSES, MODELS
 from benchmarks.reproductions.mnist import Split, load_images
 from benchmarks.results.records import Records
+from benchmarks.results.report import origin
+from benchmarks.results.script_version import mark
+
+ORIGIN = origin(__file__)
 
 HELD_OUT = 2000
 """Test images that choose the learning rate, or serve as public data; the others are reported."""
@@ -242,11 +246,11 @@ def table(dataset: str, rows: list[tuple[Case, float, list[dict[str, Any]]]]) ->
         values = [100 * record["accuracy"] for record in records]
         in_paper = case == Case(case.method, case.epsilon)
         paper = PAPER[dataset][case.method].get(case.epsilon, "") if in_paper else ""
-        cells = [case.method, f"{case.epsilon:g}", *public, f"{rate:g}", f"{np.mean(values):.2f}"]
+        cells = [case.method + mark(records), f"{case.epsilon:g}", *public, f"{rate:g}"]
         missed = [
             r["anchor_residual"]["projection_error"] for r in records if "anchor_residual" in r
         ]
-        cells += [f"{min(values):.2f} to {max(values):.2f}", len(values)]
+        cells += [f"{np.mean(values):.2f}", f"{min(values):.2f} to {max(values):.2f}", len(values)]
         cells += [f"{np.mean(missed):.2f}" if missed else "", paper]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
@@ -297,7 +301,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     """Runs the command line."""
     args = parse_args(argv)
-    data, records = load_data(args), Records(args.json)
+    data, records = load_data(args), Records(args.json, ORIGIN)
     cases = cases_of(args.experiment, args.epsilons)
     if args.experiment == "figures":
         draw(args, data, *cases)

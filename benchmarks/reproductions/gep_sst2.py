@@ -29,6 +29,10 @@ from benchmarks.reproductions.sst2 import (
     weights_dir,
 )
 from benchmarks.results.records import Records
+from benchmarks.results.report import origin
+from benchmarks.results.script_version import mark
+
+ORIGIN = origin(__file__)
 
 PUBLIC = 500
 # Accuracies of Table 3 of the paper, on CIFAR-10, by method and epsilon.
@@ -153,7 +157,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     """Runs the command line and prints a Markdown table."""
     args = parse_args(argv)
-    data, records = load(args), Records(args.json)
+    data, records = load(args), Records(args.json, ORIGIN)
 
     def run(method: str, epsilon: float, rate: float, seed: int) -> dict[str, Any]:
         names = ("delta", "l2_norm_clip", "batch_size", "steps", "sequence_length", "held_out")
@@ -168,9 +172,10 @@ def main(argv: list[str] | None = None) -> None:
         for epsilon in args.epsilons if method != "np" else [0.0]:
             tried = {r: run(method, epsilon, r, args.seeds[0]) for r in args.learning_rates}
             best = max(tried, key=lambda rate: tried[rate]["validation_accuracy"])
-            found = [100 * run(method, epsilon, best, s)["accuracy"] for s in args.seeds]
+            runs = [run(method, epsilon, best, seed) for seed in args.seeds]
+            found = [100 * each["accuracy"] for each in runs]
             spread = f"{min(found):.1f} to {max(found):.1f}"
-            cells = [method, epsilon or "", best, f"{np.mean(found):.1f}", spread]
+            cells = [method + mark(runs), epsilon or "", best, f"{np.mean(found):.1f}", spread]
             print(f"| {' | '.join(map(str, cells))} | {paper.get(epsilon, '')} |", flush=True)
 
 

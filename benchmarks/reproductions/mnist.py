@@ -18,7 +18,9 @@ import numpy as np
 
 from benchmarks.models import mnist_cnn
 from benchmarks.optimizers import OPTIMIZERS, PLAIN
-from benchmarks.results.report import environment
+from benchmarks.results.report import origin
+
+ORIGIN = origin(__file__)
 
 Split = tuple[np.ndarray, np.ndarray]
 
@@ -92,7 +94,7 @@ def train(args: argparse.Namespace, data: tuple[Split, Split]) -> dict[str, Any]
     accuracy = history.history["val_accuracy"]
     return {
         "settings": vars(args) | {"json": None, "data_dir": None},
-        "environment": environment(),
+        **ORIGIN,
         "num_examples": len(x),
         "test_accuracy": accuracy[-1],
         "test_accuracy_per_epoch": accuracy,

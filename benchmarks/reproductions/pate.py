@@ -33,6 +33,10 @@ from dp_accounting import pld
 from benchmarks.models import CLASSES, MODELS
 from benchmarks.reproductions.mnist import load_mnist
 from benchmarks.results.records import Records
+from benchmarks.results.report import origin
+from benchmarks.results.script_version import mark
+
+ORIGIN = origin(__file__)
 
 HELD_OUT = 5000
 PUBLIC = 5000
@@ -239,8 +243,9 @@ def table(rows: list[tuple[float, str, list[dict[str, Any]]]]) -> str:
         right = 100 * np.mean([record["answers_right"] for record in records])
         spread = f"{min(accuracies):.2f} to {max(accuracies):.2f}"
         answers = f"{np.mean([record['answers'] for record in records]):.0f}"
-        cells = [f"{epsilon:g}", name, answers, f"{right:.1f} %", f"{np.mean(accuracies):.2f}"]
-        cells += [spread, str(len(records)), str(PAPER.get(epsilon, ""))]
+        cells = [f"{epsilon:g}", name + mark(records), answers, f"{right:.1f} %"]
+        cells += [f"{np.mean(accuracies):.2f}", spread, str(len(records))]
+        cells.append(str(PAPER.get(epsilon, "")))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -274,7 +279,7 @@ def main(argv: list[str] | None = None) -> None:
     public, test = x_test[:PUBLIC], (x_test[PUBLIC:], y_test[PUBLIC:])
     votes = vote(args, private, held_out, public)
     print(f"teachers alone, held out: {votes.accuracy:.4f}")
-    records, tried = Records(args.json), aggregators(votes.teachers)
+    records, tried = Records(args.json, ORIGIN), aggregators(votes.teachers)
 
     def run(epsilon: float, name: str, seed: int) -> dict[str, Any]:
         def measure() -> dict[str, Any]:

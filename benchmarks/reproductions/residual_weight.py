@@ -21,7 +21,9 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.reproductions.mnist import Split, load_mnist
-from benchmarks.results.report import environment
+from benchmarks.results.report import origin
+
+ORIGIN = origin(__file__)
 
 
 def build_model(width: int, seed: int) -> keras.Model:
@@ -112,7 +114,7 @@ def main(argv: list[str] | None = None) -> None:
         print(f"{name:22s}", " ".join(f"{100 * a:.1f} %" for a in accuracies[name]), flush=True)
     if args.json:
         settings = vars(args) | {"json": None, "data_dir": None}
-        record = {"settings": settings, "environment": environment(), "accuracy": accuracies}
+        record = {"settings": settings, **ORIGIN, "accuracy": accuracies}
         args.json.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -26,6 +26,10 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.results.records import Records
+from benchmarks.results.report import origin
+from benchmarks.results.script_version import mark
+
+ORIGIN = origin(__file__)
 
 LONGEST = 66  # word pieces of the longest sentence, [CLS] and [SEP] included
 HEAD_KERNEL = "logits/kernel"
@@ -352,7 +356,7 @@ class Runs:
 
     def __init__(self, args: argparse.Namespace, epsilon: float):
         self.args, self.epsilon = args, epsilon
-        self._records = Records(args.json)
+        self._records = Records(args.json, ORIGIN)
         self._noise_multiplier: float | None = None
 
     def get(self, name: str, learning_rate: float, seed: int) -> dict[str, Any]:
@@ -453,7 +457,7 @@ def table(rows: list[tuple[str, float, list[dict[str, Any]]]]) -> str:
         spent = [record["epsilon"] for record in records if record["epsilon"] is not None]
         paper = METHODS[name].paper
         lines.append(
-            f"| {name} | {rate:g} | {' | '.join(cells)} | {len(records)} "
+            f"| {name}{mark(records)} | {rate:g} | {' | '.join(cells)} | {len(records)} "
             f"| {f'{max(spent):.2f}' if spent else ''} | {'' if paper is None else paper} |"
         )
     return "\n".join(lines)

@@ -1,10 +1,12 @@
 """Writes the figures of README and docs from what is recorded.
 
-python -m benchmarks.results.pages              rewrites the marked parts of README.md and docs/*.md
+python -m benchmarks.results.pages            rewrites the marked parts of README.md and docs/*.md
+python -m benchmarks.results.pages --stale    lists the records whose script has changed since
 
 A part begins with `<!-- recorded: NAME -->` and ends with `<!-- end -->`.  `tests/docs` compares.
 """
 
+import argparse
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ from benchmarks.results.recorded import (
     quickstart,
     step_times,
 )
+from benchmarks.results.script_version import STATES, mark, note, state
 from benchmarks.speed.peers.__main__ import table as rows_of_peers
 
 _PART = re.compile(r"(<!-- recorded: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -46,7 +49,7 @@ def fit_time_table() -> str:
         starts = [run[side]["first_step_s"] for side in ("private", "plain")]
         rows.append(
             [
-                f"{MODEL_NAMES[spec['model']]}, {spec['batch']}",
+                f"{MODEL_NAMES[spec['model']]}, {spec['batch']}{mark([run])}",
                 OPTIMIZER_NAMES[spec["optimizer"]],
                 "XLA (`jit_compile=True`)" if spec["jit"] is True else "nothing (the default)",
                 f"{found['wall_ratio']:.2f}",
@@ -54,14 +57,18 @@ def fit_time_table() -> str:
                 f"{found['first_step_ratio']:.2f} ({starts[0]:.0f} and {starts[1]:.0f} s)",
             ]
         )
-    return table(rows)
+    return table(rows) + note(lines("fit_time"))
 
 
 def peers_table() -> str:
     """Other libraries beside this one, on the same models in the same run."""
     columns = "model, library, mode, ms a step, over its plain step, over our DP-SGD, peak MiB"
-    found = [row for run in lines("peers") for row in rows_of_peers(run["records"])]
-    return table([columns.split(", "), *([MODEL_NAMES[row[0]], *row[1:]] for row in found)])
+    rows = [
+        [MODEL_NAMES[model] + mark([run]), *cells]
+        for run in lines("peers")
+        for model, *cells in rows_of_peers(run["records"])
+    ]
+    return table([columns.split(", "), *rows]) + note(lines("peers"))
 
 
 def step_time_table() -> str:
@@ -104,8 +111,9 @@ def quickstart_table() -> str:
 
 def accuracy_table() -> str:
     """Methods, networks and tasks of which all seeds are recorded."""
-    found = accuracy.table(accuracy.Runs(RECORDS / "accuracy.jsonl", None).records)
-    return "".join(f"{line}\n" for line in found if not line.endswith(("| 1 |", "| 2 |")))
+    found = accuracy.table(lines("accuracy"))
+    rows = [f"{line}\n" for line in found if not line.endswith(("| 1 |", "| 2 |"))]
+    return "".join(rows) + note(lines("accuracy"))
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -123,10 +131,29 @@ def written(text: str) -> str:
     return _PART.sub(lambda part: part[1] + PARTS[part[2]]() + part[3], text)
 
 
-if __name__ == "__main__":
+def states() -> Iterator[str]:
+    """How many records of each file are in which state, and which lines are stale."""
+    for path in sorted(RECORDS.glob("*.jsonl")):
+        found = [state(run) for run in lines(path.stem)]
+        counts = ", ".join(f"{found.count(name)} {name}" for name in STATES)
+        stale = [str(line) for line, each in enumerate(found, start=1) if each == "stale"]
+        yield f"{path.name}: {counts}" + (f" (lines {', '.join(stale)})" if stale else "")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--stale", action="store_true", help="list records by state; write nothing")
+    if parser.parse_args(argv).stale:
+        print(*states(), *(f"{name}: {meaning}" for name, meaning in STATES.items()), sep="\n")
+        return
     for path in pages():
         before = path.read_text(encoding="utf-8")
         after = written(before)
         if after != before:
             path.write_text(after, encoding="utf-8")
             print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()

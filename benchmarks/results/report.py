@@ -1,10 +1,25 @@
-"""What every recorded benchmark states about where it ran."""
+"""What every recorded benchmark states about what made it and where it ran."""
 
 import importlib.metadata
 import os
 import platform
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results.script_version import made_by
 
 PACKAGES = ("tf_lowrank_dp", "tensorflow", "tensorflow-cpu", "keras", "numpy", "dp-accounting")
+
+
+def origin(script: str | Path) -> dict[str, Any]:
+    """Returns `script`, with its version, and `environment`, for a record.
+
+    To be called when the script is imported: it may be edited while it runs.
+
+    Args:
+        script: `__file__`, or the folder of a package that is run as one.
+    """
+    return {"script": made_by(Path(script)), "environment": environment()}
 
 
 def environment() -> dict[str, object]:

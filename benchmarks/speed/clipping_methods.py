@@ -24,9 +24,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.optimizers import PLAIN
-from benchmarks.results.report import environment
+from benchmarks.results.report import origin
+from benchmarks.results.script_version import mark
 from benchmarks.speed.measure import SAMPLE_SECONDS, run_isolated
 from benchmarks.speed.steps import Spec, build_step, build_workload
+
+ORIGIN = origin(__file__)
 
 METHODS = (PLAIN, "loop", "vectorized", "reweight", "bookkeeping")
 
@@ -98,8 +101,8 @@ def table(records: Sequence[dict[str, Any]], names: dict[str, str]) -> list[list
         case, seconds = Case(**record["case"]), record["seconds"]
         varied = f"{case.argument} {case.value}" if case.argument else ""
         milliseconds = f"{1e3 * statistics.median(seconds[PLAIN]):.1f}"
-        row = [case.figure, names.get(case.model, case.model), str(case.batch), varied]
-        row.append(milliseconds)
+        model = names.get(case.model, case.model) + mark([record])
+        row = [case.figure, model, str(case.batch), varied, milliseconds]
         row += [
             f"{over_plain(seconds, method):.2f}" if method in seconds else "no memory"
             for method in METHODS[1:]
@@ -135,7 +138,7 @@ def main(argv: list[str] | None = None) -> None:
         # All gradients of 20 examples of VGG-16 at once are 11 GB: it failed in the paper as well.
         methods = [m for m in METHODS if (case.model, m) != ("vgg16", "vectorized")]
         seconds = run_isolated(measure, case, methods, args.repeat)
-        record = {"case": case._asdict(), "seconds": seconds, "environment": environment()}
+        record = {"case": case._asdict(), "seconds": seconds, **ORIGIN}
         records.append(record)
         print(*table([record], {})[1], sep="  ", flush=True)
         if args.json:

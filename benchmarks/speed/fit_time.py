@@ -23,8 +23,10 @@ import tensorflow as tf
 
 from benchmarks.models import MODELS, Workload
 from benchmarks.optimizers import OPTIMIZERS, PLAIN
-from benchmarks.results.report import environment
+from benchmarks.results.report import origin
 from benchmarks.speed.measure import peak_mib, reset_peak, run_isolated
+
+ORIGIN = origin(__file__)
 
 CASES = [("mlp", 128), ("cnn", 128), ("lstm", 128), ("transformer", 64)]
 COLUMNS = "model batch mode optimizer first-step-s plain ratio wall cpu memory"
@@ -211,7 +213,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     print(_line(COLUMNS.split()))
     for spec in _specs(args):
-        record = {**measure(spec), "environment": environment()}
+        record = {**measure(spec), **ORIGIN}
         print(row(record), flush=True)
         if args.json:
             with open(args.json, "a") as file:

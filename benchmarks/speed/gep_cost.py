@@ -22,9 +22,11 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.models import MODELS, Workload
-from benchmarks.results.report import environment
+from benchmarks.results.report import origin
 from benchmarks.speed.measure import peak_mib, reset_peak, run_isolated
 from benchmarks.speed.steps import step_of_run
+
+ORIGIN = origin(__file__)
 
 # Public examples, bases, steps a basis is kept, highest allowed ratio to a DP-SGD step.
 ACCEPTANCE = [(2000, 500, 1, 4.5), (512, 500, 2, 1.8)]
@@ -291,7 +293,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--curves", action="store_true", help="the curves, not the targets")
     parser.add_argument("--json", type=Path, help="write the records to this file")
     args = parser.parse_args(argv)
-    record: dict[str, Any] = {"environment": environment()}
+    record: dict[str, Any] = {**ORIGIN}
     if args.curves:
         record["curves"] = curves(args.repeat)
     else:

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 from benchmarks.models import MODELS
 from benchmarks.optimizers import OPTIMIZERS, PLAIN
-from benchmarks.results.report import environment
+from benchmarks.results.report import origin
 from benchmarks.speed.measure import measure_start, run_isolated, summarize, time_steps
 from benchmarks.speed.steps import Spec
+
+ORIGIN = origin(__file__)
 
 
 class Target(NamedTuple):
@@ -241,7 +243,7 @@ def main(argv: list[str] | None = None) -> int:
             word = "PASS" if verdict["pass"] else "FAIL"
             print(f"    {word}  {name} {verdict['value']:.3f}, target {verdict['target']:.2f}")
         if args.json:
-            document = {"environment": environment(), "records": records}
+            document = {**ORIGIN, "records": records}
             args.json.write_text(json.dumps(document, indent=1) + "\n")
     return 0 if passed else 1
 

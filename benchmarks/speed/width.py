@@ -11,9 +11,11 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmarks.results.report import environment
+from benchmarks.results.report import origin
 from benchmarks.speed.measure import measure_start
 from benchmarks.speed.steps import Spec
+
+ORIGIN = origin(__file__)
 
 # Name in the table, optimizer, gradient method.
 METHODS = [
@@ -71,7 +73,7 @@ def main(argv: list[str] | None = None) -> None:
             records.append({"method": name, "width": width, "mib_per_example": value})
             print(f"{value:9.2f}", end="", flush=True)
             if args.json:
-                document = {"environment": environment(), "records": records}
+                document = {**ORIGIN, "records": records}
                 args.json.write_text(json.dumps(document, indent=1) + "\n")
         print()
 

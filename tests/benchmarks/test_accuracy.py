@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.reproductions import accuracy
+from benchmarks.results.script_version import state
 
 DATA = tuple(
     (np.random.default_rng(0).random((rows, 28, 28, 1), "float32"), np.arange(rows) % 10)
@@ -41,6 +42,7 @@ def test_what_is_recorded_is_not_run_again(fake, tmp_path):
         runs = accuracy.Runs(path, None)
         accuracy.tuned(runs, "mnist", "dpsgd", "relu", 1.0, seeds=[0, 1])
         assert len(fake) == 5 == len(path.read_text().splitlines())
+        assert {state(record) for record in runs.records} == {"current"}
     accuracy.tuned(runs, "mnist", "dpsgd centred", "relu", 1.0, seeds=[0, 1])
     assert len(fake) == 10
 

@@ -17,11 +17,12 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
-from benchmarks.results.report import environment
+from benchmarks.results.report import origin
 from benchmarks.speed.gpu.inputs import described, made
 from benchmarks.speed.steps import Spec, build_step, build_workload
 
 HERE = pathlib.Path(__file__).resolve().parent
+ORIGIN = origin(HERE)
 
 TINY = {"layers": 1, "width": 64, "tokens": 8, "vocab": 50, "heads": 2}
 MODELS: dict[str, tuple[str, dict[str, int]]] = {
@@ -73,7 +74,7 @@ def export(programs: Sequence[Program], folder: pathlib.Path, checked: bool) -> 
     for program in programs:
         text, facts = written(program, checked)
         (folder / f"{program.name}.mlir.gz").write_bytes(gzip.compress(text.encode()))
-        facts = {**dataclasses.asdict(program), **facts, "environment": environment()}
+        facts = {**dataclasses.asdict(program), **facts, **ORIGIN}
         (folder / f"{program.name}.json").write_text(json.dumps(facts))
         print(program.name, f"{len(text) / 2**20:.1f} MiB of text", flush=True)
         keras.backend.clear_session()

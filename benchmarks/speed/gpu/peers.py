@@ -14,8 +14,11 @@ import pathlib
 import statistics
 import sys
 
+from benchmarks.results.report import origin
 from benchmarks.speed.peers.serve import PRECISIONS
 from benchmarks.speed.peers.sides import LIBRARIES, Side
+
+ORIGIN = origin(__file__)
 
 PEERS = ("opacus", "jax-privacy")
 
@@ -60,7 +63,7 @@ def main() -> None:
                     library, args.steps, args.epochs, mode=mode, model=model, batch=batch,
                     precision=precision, device=args.device,
                 )  # fmt: skip
-                print(json.dumps(record), flush=True)
+                print(json.dumps({**record, **ORIGIN}), flush=True)
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ def main() -> None:
 
 
 def settings_of(facts: dict) -> dict:
-    """What tells one program from another."""
-    return {name: facts[name] for name in ("model", "optimizer", "precision", "batch")}
+    """What tells one program from another, and which version wrote it."""
+    return {name: facts[name] for name in ("model", "optimizer", "precision", "batch", "script")}
 
 
 def measured(name: str, repeat: int) -> dict:

@@ -19,8 +19,10 @@ import statistics
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from benchmarks.results.report import environment
+from benchmarks.results.report import origin
 from benchmarks.speed.peers.sides import LIBRARIES, Side, python_of, versions_of
+
+ORIGIN = origin(pathlib.Path(__file__).parent)
 
 COLUMNS = "model, library, mode, step (ms), over plain, over our DP-SGD, peak (MiB)".split(", ")
 
@@ -125,7 +127,7 @@ def main() -> None:
         records = measure(model, cases[model], rounds, given.environments.resolve())
         _print([records])
         if given.json:
-            line = json.dumps({"environment": environment(), "records": records})
+            line = json.dumps({**ORIGIN, "records": records})
             with given.json.open("a") as file:
                 file.write(line + "\n")
 
