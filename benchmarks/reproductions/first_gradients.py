@@ -1,7 +1,7 @@
 """Gradients before the first step: GEP's Figure 1 and LSG's Figure 1, as figures.
 
-python -m benchmarks.first_gradients --data-dir DIR --json first_gradients.json
-python -m benchmarks.first_gradients --data-dir DIR --parts noise
+python -m benchmarks.reproductions.first_gradients --data-dir DIR --json first_gradients.json
+python -m benchmarks.reproductions.first_gradients --data-dir DIR --parts noise
 
 `noise`: by how much the noise of DP-SGD exceeds the gradient as the same network becomes wider, on
 CIFAR-10, 500 of 45,000 images a step, the noise of epsilon 5 after 90 epochs as in the paper.
@@ -21,15 +21,17 @@ import numpy as np
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
-from benchmarks import accuracy, sst2
-from benchmarks.mnist import load_images
-from benchmarks.records import Records
+from benchmarks.reproductions import accuracy, sst2
+from benchmarks.reproductions.mnist import load_images
+from benchmarks.results.records import Records
+from benchmarks.results.report import origin
 from tf_lowrank_dp.diagnostics.batch_gradients import (
     chosen_matrices,
     gradient_matrices,
     whole_batch,
 )
 
+ORIGIN = origin(__file__)
 FACTORS = (0.25, 0.5, 1, 2, 4)
 IMAGES, EXAMPLES, EPOCHS = 500, 45_000, 90
 EPSILON, DELTA, L2_NORM_CLIP, CHUNK = 5.0, 1e-5, 1.0, 20
@@ -145,7 +147,7 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command line."""
     args = parse_args(argv)
     parts = args.parts or (["noise"] if args.quick else ["noise", "neurons"])
-    runs = Records(args.json)
+    runs = Records(args.json, ORIGIN)
     if "noise" in parts:
         (x, y), _ = load_images("cifar10", args.data_dir)
         images = x[:IMAGES], y[:IMAGES]
