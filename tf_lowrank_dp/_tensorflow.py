@@ -56,11 +56,13 @@ _BRANCHES = {"If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessC
 
 
 @functools.cache
-def segments_stay_apart() -> None:
-    """Makes `tf.vectorized_map` drop segment numbers that are too large, as it does negative ones.
+def elements_stay_apart() -> None:
+    """Makes `tf.vectorized_map` keep elements apart, whatever they hold.
 
-    It puts the segments of all elements one behind the other, so such a number (an id beyond its
-    table, in the gradient of a gather) falls into a segment of another element.
+    Segments of all elements are put one behind the other, so a number that is too large (an id
+    beyond its table, in the gradient of a gather) falls into a segment of another element: it is
+    dropped, as negative ones are.  Depthwise convolutions would take all elements as channels of
+    one image, which XLA mixes by zeros (infinity times zero is no number): they take a loop.
     """
     from tensorflow.python.ops.parallel_for import pfor
 
@@ -68,6 +70,8 @@ def segments_stay_apart() -> None:
     for name in ("Sum", "Max", "Min", "Prod"):
         convert = converters[f"UnsortedSegment{name}"]
         converters[f"UnsortedSegment{name}"] = functools.partial(_with_known_segments, convert)
+    for name in ("", "BackpropInput", "BackpropFilter"):
+        converters.pop(f"DepthwiseConv2dNative{name}", None)
 
 
 def _with_known_segments(convert: Callable, pfor_input: Any) -> Any:

@@ -199,3 +199,118 @@ def test_inputs_that_join_examples_are_found_where_no_loss_depends_on_them():
     rows = np.ones((16, 3), "float32"), np.ones((16, 1), "float32")
     with pytest.raises(tfdp.UnsupportedModelError, match="joins the examples"):
         released(model, *rows)
+
+
+class Depthwise(L.Layer):
+    """A layer of one's own, which the fallback differentiates one example at a time."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(3, 3, shape[-1], 2), name="kernel")
+
+    def call(self, x):
+        return keras.ops.tanh(keras.ops.depthwise_conv(x, self.kernel, 1, "same"))
+
+
+def depthwise_by(layer):
+    layers = [keras.Input((6, 6, 3)), layer(), L.Flatten(), L.Dense(2)]
+    return keras.Sequential(layers)
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+@pytest.mark.parametrize(
+    ("layer", "method"),
+    [
+        (Depthwise, "auto"),
+        (Depthwise, "vectorized"),
+        (lambda: L.DepthwiseConv2D(3, depth_multiplier=2, strides=2), "vectorized"),
+    ],
+    ids=["own", "own one by one", "stock one by one"],
+)
+def test_a_number_that_is_none_is_in_no_other_examples_depthwise_gradient(layer, method, bad):
+    x = GENERATOR.normal(size=(ROWS, 6, 6, 3)).astype("float32")
+    y = GENERATOR.normal(size=(ROWS, 2)).astype("float32")
+    record = np.zeros((6, 6, 3), "float32"), np.ones(2, "float32")
+    record[0][3, 3, 1] = bad
+    by = moved(lambda: depthwise_by(layer), (x, y), record, gradient_method=method)
+    assert by <= 1.0 + 1e-5
+
+
+@tf.custom_gradient
+def steeper(value, by):
+    return tf.identity(value), lambda d: (d * (1.0 + by), None)
+
+
+def beyond_50(x):
+    return tf.reduce_sum(tf.nn.relu(tf.reduce_max(x, 1) - 50.0), [0, 1])[None, None]
+
+
+class PowerMean(L.Layer):
+    """Its exponent is a weight, for which no operation has a rule: it uses the fallback."""
+
+    by = None
+
+    def build(self, shape):
+        self.power = self.add_weight(shape=(1,), initializer="ones", name="power")
+
+    def call(self, x, by=None):
+        mean = tf.reduce_mean(tf.maximum(x, 1e-6) ** self.power, [1]) ** (1.0 / self.power)
+        return steeper(mean, self.by if by is None else by)
+
+
+class Around(L.Layer):
+    """Hands the statistic over as an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = PowerMean()
+
+    def build(self, shape):
+        self.mean.build(shape)
+
+    def call(self, x):
+        self.mean.by = beyond_50(x)
+        return self.mean(x)
+
+
+def with_argument(x):
+    return PowerMean()(x, L.Lambda(beyond_50, output_shape=(1,))(x))
+
+
+@pytest.mark.parametrize("outputs", [with_argument, lambda x: Around()(x)])
+def test_what_a_layers_second_pass_reads_of_others_is_found(outputs):
+    x = keras.Input((4, 3))
+    model = keras.Model(x, outputs(x))
+    rows = np.full((16, 4, 3), 0.2, "float32"), np.ones((16, 3), "float32")
+    with pytest.raises(tfdp.UnsupportedModelError, match="joins the examples"):
+        released(model, *rows)
+
+
+def test_an_initial_state_that_joins_examples_is_found_behind_a_gradient_of_ones_own():
+    x = keras.Input((3, 2))
+    state = L.Lambda(lambda x: of_the_others_beyond_50(x[:, 0]), output_shape=(2,))(x)
+    hidden = L.SimpleRNN(2, activation=None)(x, initial_state=state)
+    model = keras.Model(x, L.Dense(1)(Injected()(L.Dense(2)(L.Flatten()(x)), hidden)))
+    rows = np.ones((16, 3, 2), "float32"), np.ones((16, 1), "float32")
+    with pytest.raises(tfdp.UnsupportedModelError, match="joins the examples"):
+        released(model, *rows)
+
+
+class OnTheDiagonal(L.Layer):
+    """Each row times the sign of its place."""
+
+    def call(self, h):
+        place = keras.ops.cast(keras.ops.arange(keras.ops.shape(h)[0]) % 2 * 2 - 1, "float32")
+        return keras.ops.einsum("ii->i", keras.ops.matmul(h, place[None]))[:, None]
+
+
+def test_a_diagonal_that_numbers_the_rows_does_not_tell_them_apart():
+    def build():
+        dense = L.Dense(1, use_bias=False)
+        return keras.Sequential([keras.Input((3,)), dense, OnTheDiagonal()])
+
+    x = np.ones((12, 3), "float32")
+    x[1::2] *= -1
+    rows = x, np.ones((12, 1), "float32")
+    record = np.ones(3, "float32"), np.ones(1, "float32")
+    by = moved(build, rows, record, loss=lambda y, p: keras.ops.sum(y * p, -1))
+    assert by <= 1.0 + 1e-5

@@ -819,7 +819,7 @@ MUTATIONS = [
     ),
     mutation(
         8, "an id beyond its table is in other examples' vectorised gradients",
-        "per_example/vectorized_map.py", "    segments_stay_apart()\n", "",
+        "per_example/vectorized_map.py", "    elements_stay_apart()\n", "",
         OTHERS_HIDDEN + "test_an_id_beyond_its_table_is_in_no_other_examples_gradient"
         "[ids1-embedding-settings0]",
     ),

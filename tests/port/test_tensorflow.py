@@ -12,6 +12,7 @@ from benchmarks.speed.gpu.export import as_with_a_gpu
 from tf_lowrank_dp._tensorflow import (
     captured_by,
     data_sets_of,
+    elements_stay_apart,
     functions_of,
     graph_of_function,
     has_branches,
@@ -23,7 +24,6 @@ from tf_lowrank_dp._tensorflow import (
     operations_seen_by,
     pointwise_filters_without_strides,
     run_without,
-    segments_stay_apart,
     strategies_of,
     traced_bodies,
 )
@@ -211,7 +211,69 @@ def test_gradients_of_pointwise_filters_are_those_of_the_pixels_that_they_see(
 
 
 def test_segment_numbers_beyond_the_last_are_dropped_by_a_vectorized_map():
-    segments_stay_apart()
+    elements_stay_apart()
     numbers = tf.constant([[0, 1, 2, 5], [3, 0, -1, 1]])
     found = tf.vectorized_map(lambda n: tf.math.unsorted_segment_sum(tf.ones(4), n, 2), numbers)
     np.testing.assert_array_equal(found, [[1.0, 1.0], [1.0, 1.0]])
+
+
+IMAGES, KERNELS = (2, 6, 6, 4), (3, 3, 4, 2)
+OPERATIONS = {
+    "conv": lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"),
+    "strided conv": lambda x, k: tf.nn.conv2d(x, k, 2, "VALID"),
+    "dilated conv": lambda x, k: tf.nn.conv2d(x, k, 1, "SAME", dilations=2),
+    "grouped conv": lambda x, k: tf.nn.conv2d(x, k[:, :, :2], 1, "SAME"),
+    "transposed conv": lambda x, k: tf.nn.conv2d_transpose(
+        x, tf.transpose(k, [0, 1, 3, 2]), [2, 12, 12, 2], 2
+    ),
+    "depthwise conv": lambda x, k: tf.nn.depthwise_conv2d(x, k, [1, 1, 1, 1], "SAME"),
+    "strided depthwise conv": lambda x, k: tf.nn.depthwise_conv2d(x, k, [1, 2, 2, 1], "SAME"),
+    "separable conv": lambda x, k: tf.nn.separable_conv2d(
+        x, k, tf.ones([1, 1, 8, 3]), [1, 1, 1, 1], "SAME"
+    ),
+    "3d conv": lambda x, k: tf.nn.conv3d(x[..., None], k[..., None, :], [1] * 5, "SAME"),
+    "max pool": lambda x, k: tf.nn.max_pool2d(x, 2, 2, "SAME") * tf.reduce_sum(k),
+    "average pool": lambda x, k: tf.nn.avg_pool2d(x, 2, 2, "SAME") * tf.reduce_sum(k),
+    "product": lambda x, k: tf.matmul(x, tf.reshape(k, [4, 18])),
+    "einsum": lambda x, k: tf.einsum("bhwc,xycd->bhwxyd", x, k),
+    "softmax": lambda x, k: tf.nn.softmax(x) * tf.reduce_sum(k),
+    "running sum": lambda x, k: tf.cumsum(x, 1) * tf.reduce_sum(k),
+    "normalisation": lambda x, k: tf.nn.batch_normalization(
+        x, *tf.nn.moments(x, [1, 2], keepdims=True), k[0, 0, :, 0], k[0, 0, :, 1], 1e-3
+    ),
+    "patches": lambda x, k: tf.matmul(
+        tf.image.extract_patches(x, [1, 3, 3, 1], [1, 1, 1, 1], [1] * 4, "SAME"),
+        tf.reshape(k, [36, 2]),
+    ),
+    "sort": lambda x, k: tf.sort(x, 1) * tf.reduce_sum(k),
+    "resize": lambda x, k: tf.image.resize(x, [9, 9]) * tf.reduce_sum(k),
+    "gather": lambda x, k: tf.gather(x, tf.argmax(x, 1), axis=1) * tf.reduce_sum(k),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_element_that_holds_no_numbers_changes_no_other(name, compiled):
+    """Values and both gradients of an operation, vectorised over five elements."""
+    elements_stay_apart()
+    kernel = tf.random.stateless_normal(KERNELS, [1, 2])
+
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            tape.watch([x, kernel])
+            value = OPERATIONS[name](x, kernel)
+        found = tape.gradient(value, [x, kernel])
+        return [value, *(each for each in found if each is not None)]
+
+    @tf.function(jit_compile=compiled, autograph=False)
+    def vectorised(x):
+        return tf.vectorized_map(gradients, x)
+
+    x = tf.random.stateless_normal([5, *IMAGES], [3, 4]).numpy()
+    expected = [t.numpy() for t in vectorised(tf.constant(x))]
+    for bad in (np.nan, np.inf, 1e30):
+        x[2, 0, 3, 3, 1] = bad
+        for found, without in zip(vectorised(tf.constant(x)), expected, strict=True):
+            np.testing.assert_allclose(
+                np.delete(found, 2, 0), np.delete(without, 2, 0), rtol=1e-4, atol=1e-5
+            )

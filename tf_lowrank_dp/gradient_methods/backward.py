@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
-from tf_lowrank_dp.tracing.example_axis import Rows
+from tf_lowrank_dp.tracing.example_axis import Label
 
 Forward: TypeAlias = Callable[[Nested], tuple[tf.Tensor, Nested]]
 """Takes a batch and returns the losses `(b,)` and anything else."""
@@ -32,4 +32,4 @@ class Backward:
     losses: tf.Tensor
     outputs: Nested
     gradients: Sequence[PerExampleGradient]
-    followed: Sequence[tuple[tf.Tensor, Rows]] = ()
+    followed: Sequence[tuple[tf.Tensor, Label]] = ()

@@ -17,7 +17,7 @@ from tf_lowrank_dp.layers.registry import capturing
 from tf_lowrank_dp.per_example.centrable import ImageOfParts, centrable
 from tf_lowrank_dp.per_example.combined import combine
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
-from tf_lowrank_dp.tracing.example_axis import Rows
+from tf_lowrank_dp.tracing.example_axis import Label
 from tf_lowrank_dp.tracing.random_ops import seeds_kept
 
 
@@ -154,15 +154,18 @@ def _output_gradients(
 
 def _followed(
     sites: Sequence[Site], output_gradients: Sequence[Sequence[tf.Tensor]]
-) -> list[tuple[tf.Tensor, Rows]]:
+) -> list[tuple[tf.Tensor, Label]]:
     """What the gradients are made of, with where the examples should be.
 
     Outputs' gradients, and the outputs: they tell of the layers' inputs, which kernels' gradients
-    are made of too, and which a gradient of one's own may keep out of the losses.
+    are made of too, and which a gradient of one's own may keep out of the losses.  What builders
+    have read besides: a second pass through a layer reads whatever its code does.
     """
     pairs = list(zip(sites, output_gradients, strict=True))
-    found = [(gradient, site.rows) for site, gradients in pairs for gradient in gradients]
-    return found + [(output, site.rows) for site in sites for output in site.outputs]
+    found: list[tuple[tf.Tensor, Label]] = []
+    found += [(gradient, site.rows) for site, gradients in pairs for gradient in gradients]
+    found += [(output, site.rows) for site in sites for output in site.outputs]
+    return found + [each for site in sites for each in site.read]
 
 
 def _collected(

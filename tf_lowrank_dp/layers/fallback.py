@@ -31,6 +31,7 @@ from tf_lowrank_dp.layers.recorder import current_graph, current_recorder, pause
 from tf_lowrank_dp.layers.whole_layers import is_whole
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.vectorized_map import compiled_vectorized_map
+from tf_lowrank_dp.tracing.example_axis import Label, Public, Rows
 from tf_lowrank_dp.tracing.random_ops import draws_noted, draws_repeated, draws_so_far
 
 
@@ -88,7 +89,7 @@ def _recorded(layer: keras.layers.Layer, call: Callable, args: tuple, kwargs: di
     # needs those: TensorFlow could read them after that layer's update (Grappler drops the order
     # of a read and a write once it sees another path between them, and cuts that path later).
     with tf.control_dependencies(vjp.values_read):
-        watched = recorder.watch(layer.name, [flat[n] for n in tensors], builders)
+        watched = recorder.watch(layer.name, [flat[n] for n in tensors], builders, vjp.read)
     for n, tensor in zip(tensors, watched, strict=True):
         flat[n] = tensor
     return keras.tree.pack_sequence_as(outputs, flat)
@@ -159,6 +160,7 @@ class _VectorJacobian:
         self._in_turn = is_whole(layer)
         self._call, self._arguments, self._tensors = call, (args, kwargs), tensors
         self._products: dict[tuple, list[tf.Tensor]] = {}
+        self.read: list[tuple[tf.Tensor, Label]] = []
 
     def __call__(self, index: int, *output_gradients: tf.Tensor) -> Materialized:
         key = tuple(d.ref() for d in output_gradients)
@@ -200,10 +202,25 @@ class _VectorJacobian:
                 )
 
         slices = ([flat[n] for n in batched], list(output_gradients))
+        whole: list[tf.Tensor] = []  # what the second pass reads of no example, or of all
         if self._in_turn:
-            signature = [tf.TensorSpec(v.shape, v.dtype) for v in values]
-            return tf.map_fn(one_example, slices, fn_output_signature=signature)
-        return compiled_vectorized_map(one_example, slices)
+            found = _mapped_in_turn(one_example, slices, whole)
+        else:
+            found = compiled_vectorized_map(one_example, slices, whole)
+        size = output_gradients[0].shape[0]
+        self.read += [(leaf, Rows(0, leaf.shape[0] // size)) for leaf in slices[0] if size]
+        self.read += [(tensor, Public()) for tensor in whole]
+        return found
+
+
+def _mapped_in_turn(function: Callable, elements: Nested, read: list[tf.Tensor]) -> list[tf.Tensor]:
+    """`tf.map_fn`, and what the function reads besides its element."""
+    traced = tf.function(function, autograph=False)
+    element = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape[1:], t.dtype), elements)
+    trace = traced.get_concrete_function(element)
+    read += [outside for outside, _ in trace.graph.captures]
+    signature = [tf.TensorSpec(v.shape, v.dtype) for v in trace.structured_outputs]
+    return tf.map_fn(traced, elements, fn_output_signature=signature)
 
 
 def _is_floating(leaf: Any) -> bool:

@@ -20,7 +20,7 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.operations import Root, Step, meetings
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.units import SumOfRows
-from tf_lowrank_dp.tracing.example_axis import Rows
+from tf_lowrank_dp.tracing.example_axis import Label, Rows
 
 _ACTIVE = threading.local()
 
@@ -40,12 +40,14 @@ class Site:
         builders: pairs of a Keras variable and a function from the gradients of the summed loss
             with respect to `outputs` to this variable's per-example gradient.
         rows: where the examples are in `outputs`.
+        read: what else the builders have read, and what it has to hold of the examples.
     """
 
     layer: str
     outputs: tuple[tf.Tensor, ...]
     builders: tuple[Builder, ...]
     rows: Rows = Rows(0)
+    read: list[tuple[tf.Tensor, Label]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +127,13 @@ class Recorder:
     def __exit__(self, *exc: object) -> None:
         _stack().pop()
 
-    def watch(self, layer: str, outputs: Sequence[tf.Tensor], builders: Iterable[Builder]) -> list:
+    def watch(
+        self,
+        layer: str,
+        outputs: Sequence[tf.Tensor],
+        builders: Iterable[Builder],
+        read: list[tuple[tf.Tensor, Label]] | None = None,
+    ) -> list:
         """Watches `outputs` for the sake of the variables in `builders` that are trained.
 
         Args:
@@ -135,6 +143,8 @@ class Recorder:
                 joined with another axis, `(b k, ...)`, gradients of their rows are added up.
             builders: pairs `(variable, function)`; the function takes one gradient for each
                 output and returns a `PerExampleGradient`.
+            read: a list to which the builders add what else they read of the forward pass than
+                `outputs` were computed from, and what it has to hold of the examples.
 
         Returns:
             The tensors to continue the forward pass with.
@@ -167,7 +177,10 @@ class Recorder:
             outputs = [self._with_examples(layer, output) for output in outputs]
         for output in outputs:
             self._tape.watch(output)
-        self.sites.append(Site(layer, tuple(outputs), tuple(wanted), Rows(0, each)))
+        of_examples = Rows(0, each)
+        self.sites.append(
+            Site(layer, tuple(outputs), tuple(wanted), of_examples, [] if read is None else read)
+        )
         return outputs
 
     def finds_operations(self, layer: keras.layers.Layer) -> bool:

@@ -13,6 +13,7 @@ from tf_lowrank_dp.layers.recurrent_cells import math_of
 from tf_lowrank_dp.layers.recurrent_loop import run
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.parameter import AddedBias, MatrixView
+from tf_lowrank_dp.tracing.example_axis import Label, Rows
 
 
 class _RecurrentCapture(LayerMixin):
@@ -67,9 +68,12 @@ class _RecurrentCapture(LayerMixin):
         kind = math_of(self)
         assert kind is not None
         math = kind(self.cell, x, *masks)
-        hoisted = recorder.watch(self.name, math.hoisted(), math.builders())
+        read: list[tuple[tf.Tensor, Label]] = []
+        hoisted = recorder.watch(self.name, math.hoisted(), math.builders(), read)
         outputs, states_after = run(math, hoisted, states, mask, self.unroll)
-        math.finish(hoisted, tf.concat([states[0][:, None], outputs[:, :-1]], axis=1))
+        previous = tf.concat([states[0][:, None], outputs[:, :-1]], axis=1)
+        math.finish(hoisted, previous)
+        read.append((previous, Rows(0)))
         outputs = _shown(outputs, mask, self.zero_output_for_mask)
         return outputs[:, -1], outputs, states_after
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tf_lowrank_dp._tensorflow import segments_stay_apart
+from tf_lowrank_dp._tensorflow import elements_stay_apart
 from tf_lowrank_dp._types import Nested
 
 _ROWS = 32  # of a part
@@ -26,9 +26,9 @@ def vectorized_map(function: Callable, elements: Nested) -> Nested:
     """`tf.vectorized_map` that does not log each operation for which it takes a loop.
 
     Guarantee: whatever an element holds, it changes the results of no other (see
-    `segments_stay_apart`).
+    `elements_stay_apart`).
     """
-    segments_stay_apart()
+    elements_stay_apart()
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -38,7 +38,9 @@ def vectorized_map(function: Callable, elements: Nested) -> Nested:
         logger.setLevel(level)
 
 
-def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
+def compiled_vectorized_map(
+    function: Callable, elements: Nested, read: list[tf.Tensor] | None = None
+) -> Nested:
     """`tf.vectorized_map(function, elements)`, compiled by XLA.
 
     TensorFlow's CPU kernels give wrong numbers, silently, for some vectorised products of a batched
@@ -50,6 +52,7 @@ def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
     Args:
         function: maps one element to nested tensors.
         elements: nested tensors with a common first axis.
+        read: gets what the function reads besides its element, the same for all.
 
     Returns:
         The results, stacked along the first axis.
@@ -65,6 +68,8 @@ def compiled_vectorized_map(function: Callable, elements: Nested) -> Nested:
     specs = tf.nest.map_structure(lambda t: tf.TensorSpec([size, *t.shape[1:]], t.dtype), elements)
     trace = mapped.get_concrete_function(specs)
     results = trace.structured_outputs
+    if read is not None:
+        read += [outside for outside, _ in trace.graph.captures]
     if _is_beyond_xla(trace.graph):
         signature = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape[1:], t.dtype), results)
         return tf.map_fn(function, elements, fn_output_signature=signature)

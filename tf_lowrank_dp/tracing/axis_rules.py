@@ -163,16 +163,14 @@ def einsum(o: Operation) -> Label:
     if "." in equation:
         return o.unknown
     inputs, output = equation.split("->")
-    held = {
-        (letters[label.axis], label.inner)
-        for letters, label in zip(inputs.split(","), o.labels, strict=True)
-        if isinstance(label, Rows)
-    }
+    terms = list(zip(inputs.split(","), o.labels, strict=True))
+    held = {(term[label.axis], label.inner) for term, label in terms if isinstance(label, Rows)}
     if len(held) > 1:
         return o.joined
     [(letter, inner)] = held
-    for letters, label in zip(inputs.split(","), o.labels, strict=True):
-        if isinstance(label, Public) and letter in letters and not label.even:
+    for term, label in terms:
+        uneven = isinstance(label, Public) and letter in term and not label.even
+        if uneven or term.count(letter) > 1:  # a diagonal tells of each example's place
             return o.unknown
     return Rows(output.index(letter), inner) if letter in output else o.joined
 
@@ -269,8 +267,11 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys("Cumsum Cumprod CumulativeLogsumexp ReverseV2 Roll".split(), along_axis),
     **dict.fromkeys(["Softmax", "LogSoftmax", "TopKV2"], _leading(1)),
     **dict.fromkeys(["MatrixBandPart", "Cholesky", "MatrixInverse"], _leading(2)),
-    **{f"{kind}FFT{n or ''}{'D' * bool(n)}": _leading(n or 1)
-       for kind in ("", "I", "R", "IR") for n in (0, 2, 3)},  # fmt: skip
+    **{
+        f"{kind}FFT{n or ''}{'D' * bool(n)}": _leading(n or 1)
+        for kind in ("", "I", "R", "IR")
+        for n in (0, 2, 3)
+    },  # fmt: skip
     **dict.fromkeys(["SpaceToBatchND", "BatchToSpaceND"], axis_layout.blocks),
     **dict.fromkeys(["Shape", "Size", "Rank", "ShapeN"], known_shape),
     **dict.fromkeys(["Pad", "PadV2", "MirrorPad"], axis_layout.padded),

@@ -17,7 +17,7 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.methods import METHODS, RECORDED
 from tf_lowrank_dp.gradient_methods.trial import forget_plan
-from tf_lowrank_dp.tracing.example_axis import UNROLLED, Rows, unmistakable_size
+from tf_lowrank_dp.tracing.example_axis import UNROLLED, Label, Rows, unmistakable_size
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
@@ -125,7 +125,7 @@ class _Step(NamedTuple):
     rows: int
     compiled: bool
 
-    def traced(self) -> tuple[tf.Graph, TracedPart, list[tuple[tf.Tensor, Rows]]]:
+    def traced(self) -> tuple[tf.Graph, TracedPart, list[tuple[tf.Tensor, Label]]]:
         """The graph, what it computes on a batch, and what the examples are followed to."""
         masks = SecretStream()
         kept: list = []

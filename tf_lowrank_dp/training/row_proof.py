@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.tracing.axis_walk import Walk
-from tf_lowrank_dp.tracing.example_axis import Joined, Label, Rows, Unknown
+from tf_lowrank_dp.tracing.example_axis import Joined, Label, Public, Rows, Unknown
 
 
 class RowProof(NamedTuple):
@@ -36,7 +36,7 @@ def prove_rows(
     model: keras.Model,
     graph: tf.Graph,
     leaves: int,
-    results: Sequence[tuple[tf.Tensor, Rows]],
+    results: Sequence[tuple[tf.Tensor, Label]],
     size: int,
 ) -> RowProof:
     """Follows the examples through a graph, as it will be trained.
@@ -45,7 +45,7 @@ def prove_rows(
         model: the model.
         graph: of its losses and of gradients of them.
         leaves: number of tensors of a batch, the first inputs of the graph.
-        results: losses first, and where the examples have to be in each.
+        results: losses first, and what each has to hold of the examples.
         size: number of examples, of which no other length is a multiple.
 
     Raises:
@@ -53,14 +53,17 @@ def prove_rows(
     """
     walk = Walk(size)
     labels = walk.labels(graph, [Rows(0)] * leaves)
-    found = [labels[id(tensor)] for tensor, _ in results]
+    found = [labels.get(id(tensor), Public()) for tensor, _ in results]  # from outside: public
     for label, what in zip(found, _WHATS[:1] + _WHATS[1:] * len(found), strict=False):
         if isinstance(label, Joined):
             raise _joins(model, label, what)
     if walk.shared_draw:
         return RowProof(False, walk.shared_draw)
-    places = [rows for _, rows in results]
-    wrong = [label for label, rows in zip(found, places, strict=True) if label != rows]
+    wrong = [
+        label
+        for label, (_, wanted) in zip(found, results, strict=True)
+        if label != wanted and not (isinstance(label, Public) and isinstance(wanted, Public))
+    ]
     return RowProof(not wrong, _name(wrong[0]) if wrong else "")
 
 

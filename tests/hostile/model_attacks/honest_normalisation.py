@@ -147,9 +147,7 @@ CASES = [
         data=parts.large,
     ),
     itself("rank among own features", function(ranked), "ranks count the example's features"),
-    itself(
-        "softmax over features", function(lambda x: ops.softmax(x, axis=-1)), "the right axis"
-    ),
+    itself("softmax over features", function(lambda x: ops.softmax(x, axis=-1)), "the right axis"),
     itself("distance to the first feature", function(lambda x: x - 0.5 * x[:, :1]), "own feature"),
     itself(
         "frozen batch normalisation",

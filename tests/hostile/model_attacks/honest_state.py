@@ -97,9 +97,9 @@ def table_of_frequencies():
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), 0.0)
     ids = keras.Input((parts.LENGTH,), dtype="int32")
     x = L.Embedding(parts.VOCABULARY, parts.WIDTH)(ids)
-    weights = L.Lambda(
-        lambda i: table.lookup(tf.cast(i, tf.int64)), output_shape=(parts.LENGTH,)
-    )(ids)
+    weights = L.Lambda(lambda i: table.lookup(tf.cast(i, tf.int64)), output_shape=(parts.LENGTH,))(
+        ids
+    )
     return keras.Model(ids, L.Dense(parts.OUTPUTS)(L.Dot(axes=1)([weights, x])))
 
 
