@@ -225,7 +225,24 @@ def strategies_of(part: object) -> list[tf.distribute.Strategy]:
 
 def data_sets_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     """A data set and all those that it is made of."""
-    return [dataset, *(each for source in dataset._inputs() for each in data_sets_of(source))]
+    return [dataset, *(each for source in inputs_of(dataset) for each in data_sets_of(source))]
+
+
+def inputs_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """The data sets that one takes its elements from."""
+    return list(dataset._inputs())
+
+
+def kind_of(dataset: tf.data.Dataset) -> str:
+    """The stage of a pipeline: "Batch" for what `.batch` returns."""
+    return type(dataset).__name__.removeprefix("_").removesuffix("Dataset").removesuffix("V2")
+
+
+def number_of(dataset: tf.data.Dataset) -> int | None:
+    """Rows of a batch, or how often is repeated, -1 for without end; None if it is not known."""
+    number = getattr(dataset, "_batch_size", getattr(dataset, "_count", None))
+    value = None if number is None else tf.get_static_value(number)
+    return None if value is None else int(value)
 
 
 def captured_by(dataset: tf.data.Dataset) -> list[tf.Tensor]:

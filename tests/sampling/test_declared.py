@@ -134,7 +134,8 @@ def test_an_empty_dataset_is_refused():
     ],
 )
 def test_poisson_accounts_the_stated_rate(statement, batch_size, rate):
-    batches, sampling = declared_dataset(dataset().repeat(), sampling="poisson", **statement)
+    all_rows = dataset(batch_size=2000).repeat()  # a map may thin them out
+    batches, sampling = declared_dataset(all_rows, sampling="poisson", **statement)
     assert sampling.kind == "poisson"
     assert sampling.batch_size == batch_size
     assert sampling.sampling_rate == rate
@@ -276,3 +277,85 @@ def test_batches_of_changing_dtype_are_refused():
     source = iter([np.zeros((2, 1)), np.zeros((2, 1), "int32")])
     with pytest.raises(ValueError, match="same structure and dtypes"):
         declared_dataset(source, sampling="shuffle", batch_size=2, steps_per_epoch=2)
+
+
+def thinned(x, y):
+    kept = tf.random.uniform(tf.shape(y)) < 0.4
+    return tf.boolean_mask(x, kept), tf.boolean_mask(y, kept)
+
+
+ROWS = tf.data.Dataset.from_tensor_slices((np.zeros((10, 2), "float32"), np.arange(10)))
+NO_DRAWS = {
+    "shuffled": ROWS.shuffle(10).batch(4),
+    "in order": ROWS.batch(4).prefetch(2),
+    "repeated": ROWS.shuffle(10).repeat().batch(4).take(5),
+    "augmented": ROWS.shuffle(10).batch(4, num_parallel_calls=2).map(lambda x, y: (x + 1.0, y)),
+    "padded": ROWS.padded_batch(4),
+    "kept": tf.data.Dataset.from_generator(
+        lambda: iter([(np.zeros((3, 2)), np.zeros(3))]),
+        output_signature=(tf.TensorSpec([None, 2]), tf.TensorSpec([None])),
+    ).cache(),
+}
+DRAWS = {
+    "coins": ROWS.batch(10).repeat().map(thinned),
+    "coins for what is kept": ROWS.cache().batch(10).cache().repeat().map(thinned),
+    "of a generator": tf.data.Dataset.from_generator(
+        lambda: iter([(np.zeros((3, 2)), np.zeros(3))]),
+        output_signature=(tf.TensorSpec([None, 2]), tf.TensorSpec([None])),
+    ).prefetch(1),
+}
+
+
+@pytest.mark.parametrize("data", NO_DRAWS)
+def test_batches_that_are_no_draws_are_refused_as_poisson_where_the_pipeline_tells(data):
+    with pytest.raises(ValueError, match="no Poisson draws|come again"):
+        declared_dataset(NO_DRAWS[data], sampling="poisson", num_examples=10, batch_size=4)
+
+
+@pytest.mark.parametrize("data", DRAWS)
+def test_batches_that_may_be_draws_are_taken_as_stated(data):
+    _, sampling = declared_dataset(DRAWS[data], sampling="poisson", num_examples=10, batch_size=4)
+    assert sampling.sampling_rate == 0.4
+
+
+def test_the_batch_of_all_rows_is_a_draw_at_the_rate_1():
+    _, sampling = declared_dataset(
+        ROWS.batch(10), sampling="poisson", num_examples=10, batch_size=10
+    )
+    assert sampling.sampling_rate == 1.0
+
+
+TWICE = {
+    "repeated": ROWS.shuffle(10).repeat(5).batch(2),
+    "batches repeated": ROWS.batch(2).repeat(5),
+    "repeated and cut": ROWS.repeat().batch(2).take(25),
+    "one behind the other": ROWS.concatenate(ROWS).batch(2),
+    "and augmented": ROWS.concatenate(ROWS.map(lambda x, y: (x + 1.0, y)).shuffle(10)).batch(2),
+    "interleaved": tf.data.Dataset.choose_from_datasets(
+        [ROWS, ROWS], tf.data.Dataset.range(2).repeat(10)
+    )
+    .apply(tf.data.experimental.assert_cardinality(20))
+    .batch(2),
+}
+ONCE = {
+    "in parts": ROWS.take(4).concatenate(ROWS.skip(4)).batch(2),
+    "interleaved": tf.data.Dataset.choose_from_datasets(
+        [ROWS.take(5), ROWS.skip(5)], tf.data.Dataset.range(2).repeat(5)
+    )
+    .apply(tf.data.experimental.assert_cardinality(10))
+    .batch(2),
+    "repeated once": ROWS.repeat(1).cache().shuffle(10).batch(2),
+    "paired": tf.data.Dataset.zip(ROWS.map(lambda x, y: x), ROWS.map(lambda x, y: y)).batch(2),
+}
+
+
+@pytest.mark.parametrize("data", TWICE)
+def test_rows_that_come_again_within_a_pass_are_refused_where_the_pipeline_tells(data):
+    with pytest.raises(ValueError, match="at most once in a pass"):
+        declared_dataset(TWICE[data], sampling="shuffle", batch_size=2)
+
+
+@pytest.mark.parametrize("data", ONCE)
+def test_rows_that_come_once_are_one_pass(data):
+    _, sampling = declared_dataset(ONCE[data], sampling="shuffle", batch_size=2)
+    assert sampling.steps_per_pass == 5

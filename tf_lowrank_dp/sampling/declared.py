@@ -18,6 +18,7 @@ from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import batched_sources
 from tf_lowrank_dp.sampling.iterators import position_of
+from tf_lowrank_dp.sampling.stages import refuse_fixed_batches, refuse_repeated_rows
 from tf_lowrank_dp.sampling.weights import with_class_weight
 
 _CHOICE = """\
@@ -112,6 +113,8 @@ def declared_dataset(
     static = batched_sources.static_batch_size(batches.element_spec)
     if sampling == "poisson":
         declared = _declare_poisson(static, batch_size, num_examples, sampling_rate)
+        if isinstance(dataset, tf.data.Dataset) and declared.sampling_rate != 1.0:
+            refuse_fixed_batches(dataset, declared.batch_size)
     else:
         if sampling_rate is not None:
             raise ValueError(
@@ -122,6 +125,8 @@ def declared_dataset(
         if isinstance(dataset, Iterator):
             position_of(dataset).refuse_within_pass(steps_per_pass)
         declared = _declare_shuffle(static, batch_size, num_examples, steps_per_pass)
+        if isinstance(dataset, tf.data.Dataset):
+            refuse_repeated_rows(dataset)
         batches = batches.take(steps_per_pass)
         batches = batches.apply(tf.data.experimental.assert_cardinality(steps_per_pass))
     return _as_logical_batches(batches, class_weight).prefetch(tf.data.AUTOTUNE), declared

@@ -1,0 +1,93 @@
+"""What the stages of a `tf.data` pipeline tell of its batches, against what was stated of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from tf_lowrank_dp._tensorflow import inputs_of, kind_of, number_of
+
+_OF_ROWS = ("Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "AssertCardinality")
+_BATCHES = ("Batch", "ParallelBatch", "PaddedBatch")
+_ONE_WAY = (*_OF_ROWS, "Take", "Skip", "Repeat", "Filter")
+
+
+def refuse_fixed_batches(dataset: tf.data.Dataset, batch_size: int) -> None:
+    """Refuses batches that are no Poisson draws: they are of one size, or were drawn once.
+
+    Batches larger than the expected size may be thinned out by a map, with a coin for each row.
+
+    Args:
+        dataset: of which independent Poisson draws were stated, at a rate below 1.
+        batch_size: the expected one.
+
+    Raises:
+        ValueError: with the stage.
+    """
+    cached = False
+    while kind_of(dataset) in _ONE_WAY:
+        cached = cached or kind_of(dataset) == "Cache"
+        [dataset] = inputs_of(dataset)
+    if kind_of(dataset) in _BATCHES:
+        size = number_of(dataset)
+        if size is None or size > batch_size:
+            return
+        raise ValueError(
+            "Expected independent Poisson draws with sampling='poisson'. Received: a dataset that "
+            f"takes {size} rows after the other (`.batch({size})`), which are no Poisson draws, "
+            "however they were shuffled: each epoch has every row once. Declare 'shuffle', or pass "
+            "arrays or tfdp.Records(source, map=...), which are then Poisson sampled for you."
+        )
+    if cached:
+        raise ValueError(
+            "Expected new draws in each epoch with sampling='poisson'. Received: a dataset whose "
+            "batches are kept (`.cache()`) and come again. Remove it, or keep the single records."
+        )
+
+
+def refuse_repeated_rows(dataset: tf.data.Dataset) -> None:
+    """Refuses data in which an example comes more than once in a pass, where the stages tell.
+
+    Args:
+        dataset: of which it was stated that each example is in a pass at most once.
+
+    Raises:
+        ValueError: with the stage.
+    """
+    for each in _sources(dataset):
+        kind = kind_of(each)
+        if kind == "Repeat" and number_of(each) != 1:
+            raise _repeated("`.repeat()`")
+        if kind in ("Concatenate", "DirectedInterleave"):
+            rows = [id(_rows_of(source)) for source in _joined(each)]
+            if len(set(rows)) < len(rows):
+                raise _repeated("the same data set several times, one behind the other")
+
+
+def _repeated(how: str) -> ValueError:
+    return ValueError(
+        "Expected each example at most once in a pass with sampling='shuffle'. Received: a dataset "
+        f"with {how}, in which it comes more often: the pass would be counted once. Leave this "
+        "out: `fit` begins a new pass with each epoch, and fit(augment=..., multiplicity=...) "
+        "takes several copies of an example into its one contribution."
+    )
+
+
+def _sources(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    yield dataset
+    for source in _joined(dataset):
+        yield from _sources(source)
+
+
+def _joined(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """Where a dataset's rows come from; the first of what interleaves others says which is next."""
+    inputs = inputs_of(dataset)
+    return inputs[1:] if kind_of(dataset) == "DirectedInterleave" else inputs
+
+
+def _rows_of(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The dataset whose rows these are, each of them once."""
+    while kind_of(dataset) in (*_OF_ROWS, *_BATCHES):
+        [dataset] = inputs_of(dataset)
+    return dataset
