@@ -208,7 +208,7 @@ MUTATIONS = [
     ),
     mutation(
         2, "workers may have other rows, or another order of them", "training/agreement.py",
-        "digest = data.rows_digest(seed)", "digest = seed * 0",
+        "digest = data.rows_digest(key, ordered=shared)", "digest = key[:0].hex()",
         f"{CHIEF}::test_rows_in_another_order_are_told",
     ),
     mutation(

@@ -106,13 +106,30 @@ class Reader:
 def test_a_digest_tells_the_order_of_rows(name):
     ordered, swapped = np.arange(ROWS), np.arange(ROWS)
     swapped[[3, 20]] = swapped[[20, 3]]
-    digests = [SOURCES[name](order).rows_digest(9) for order in (ordered, ordered, swapped)]
+    digests = [SOURCES[name](order).rows_digest(b"key") for order in (ordered, ordered, swapped)]
     assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize("name", ["numbers", "strings", "arrays of records"])
+def test_rows_of_any_order_have_one_digest_and_others_another(name):
+    orders = np.arange(ROWS), np.roll(np.arange(ROWS), 5)
+    first, second = (SOURCES[name](order).rows_digest(b"key", ordered=False) for order in orders)
+    assert first == second
+    other = np.where(orders[0] == 3, 4, orders[0])
+    assert SOURCES[name](other).rows_digest(b"key", ordered=False) != first
+
+
+def test_a_digest_tells_nothing_without_its_key():
+    """Whoever knew all rows but one could try which one it is."""
+    sampler = PoissonSampler(X, batch_size=2)
+    for ordered in (True, False):
+        keys = (b"one", b"another", b"")
+        assert len({sampler.rows_digest(key, ordered=ordered) for key in keys}) == len(keys)
 
 
 def test_texts_that_join_to_the_same_are_told_apart():
     first, second = (PoissonSampler(x, batch_size=1) for x in (["ab", "c"], ["a", "bc"]))
-    assert first.rows_digest(0) != second.rows_digest(0)
+    assert first.rows_digest(b"key") != second.rows_digest(b"key")
 
 
 def test_weights_and_targets_are_rows_as_well():
@@ -122,4 +139,4 @@ def test_weights_and_targets_are_rows_as_well():
         PoissonSampler(X, np.ones(ROWS), **base),
         PoissonSampler(X, np.zeros(ROWS), sample_weight=np.ones(ROWS), **base),
     ]
-    assert len({sampler.rows_digest(0) for sampler in samplers}) == 3
+    assert len({sampler.rows_digest(b"key") for sampler in samplers}) == 3

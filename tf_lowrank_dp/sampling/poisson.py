@@ -240,9 +240,9 @@ class PoissonSampler:
     def _cardinality(self) -> int:
         return tf.data.INFINITE_CARDINALITY if self._steps is None else self._steps
 
-    def rows_digest(self, seed: int) -> str:
+    def rows_digest(self, key: bytes, ordered: bool = True) -> str:
         """See `rows_digest`; of all rows, whichever are drawn from."""
-        return rows_digest(self._data, self._records, seed)
+        return rows_digest(self._data, self._records, key, ordered)
 
     def _batches(self) -> Iterator[dict]:
         """Yields the batches of an iteration without their numbers."""

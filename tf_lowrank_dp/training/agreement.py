@@ -151,13 +151,15 @@ def facts_of(
         Disagreement: two workers have the same rows, and both have said that they are its own.
     """
     assert data.rows_digest is not None
-    seed = workers.gather_numbers(secrets.randbits(31))[0][0]  # nobody has known it before
-    digest = data.rows_digest(seed)
+    # Digests are printed where workers differ; without the key of this run they say nothing.
+    key = bytes.fromhex(workers.gather(secrets.token_hex(16))[0])
+    shared = data.sampling.shards == 1
+    digest = data.rows_digest(key, ordered=shared)
     facts = {
         "epochs and their steps": [epochs, data.steps_per_epoch],
         "augment": _described(augment),
     }
-    if data.sampling.shards == 1:
+    if shared:
         return {"rows, in their order": digest, **facts}
     refuse_same_rows(workers.gather(digest))
     return {"kind of rows": data.element_spec, **facts}
@@ -183,7 +185,7 @@ def _of_model(model: keras.Model, optimizer: DPOptimizer) -> dict[str, object]:
             optimizer.seed,
         ],
         "inner optimizer": _described(inner),
-        "public data": public and rows_digest({"x": public.features}, None, 0),
+        "public data": public and rows_digest({"x": public.features}, None, b""),
         "precision": [keras.config.floatx(), keras.config.dtype_policy().name],
         "compiled": [model.jit_compile, model.run_eagerly, model.steps_per_execution],
     }

@@ -40,7 +40,7 @@ class TrainingData:
         steps_per_epoch: integer.
         ends: whether an epoch is one pass over `dataset`, which ends by itself.
         seeded: whether they follow a given seed.
-        rows_digest: of all rows, given a seed, see `PoissonSampler.rows_digest`; None of others'.
+        rows_digest: of all rows, given a key, see `PoissonSampler.rows_digest`; None of others'.
         reads: handles of the variables that they are made with.
     """
 
@@ -49,7 +49,7 @@ class TrainingData:
     steps_per_epoch: int
     ends: bool
     seeded: bool
-    rows_digest: Callable[[int], str] | None = None
+    rows_digest: Callable[..., str] | None = None
     reads: tuple[tf.Tensor, ...] = ()
 
     @property
