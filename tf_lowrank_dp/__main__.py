@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import sys
 
 from tf_lowrank_dp.accounting import ACCOUNTANTS
@@ -62,7 +63,7 @@ def _cells(row: PlanRow) -> list[str]:
         str(row.batch_size),
         str(row.epochs),
         str(row.steps),
-        f"{row.noise_multiplier:.3f}",
+        f"{math.ceil(1000 * row.noise_multiplier) / 1000:.3f}",  # never less noise
         f"{row.noise:.2e}",
         f"{row.signal_to_noise:.3g}",
     ]

@@ -181,7 +181,7 @@ def test_other_public_data_begin_a_new_run():
 def test_public_rows_among_the_private_ones_are_warned_of():
     x, y = images(ROWS)
     model = compiled(gep_optimizer(**NOISY, public_data=np.float64(x[:5]), public_labels=y[:5]))
-    with pytest.warns(UserWarning, match="(?s)Expected public data.*Received: 5 private examples"):
+    with pytest.warns(UserWarning, match="(?s)Expected public data.*Received: private examples"):
         fit(model)
 
 
@@ -190,7 +190,7 @@ def test_public_rows_in_a_sampler_are_warned_of(start):
     x, y = images(24)
     model = compiled(gep_optimizer(**NOISY, public_data=x[:5], public_labels=y[:5]))
     sampler = tfdp.PoissonSampler(x, y, batch_size=8, steps=1)
-    with pytest.warns(UserWarning, match="(?s)Expected public data.*Received: 5 private examples"):
+    with pytest.warns(UserWarning, match="(?s)Expected public data.*Received: private examples"):
         if start == "fit":
             model.fit(sampler, verbose=0)
         else:

@@ -852,7 +852,8 @@ MUTATIONS = [
         "test_a_change_after_the_last_step_is_noticed[ordinary fit-False]",
     ),
     mutation(
-        1, "passes that a callback ends early are counted together", "training/fit.py",
+        1, "passes that a callback ends early are counted together",
+        "training/step_guards.py",
         "if self._new_passes and length is not None:", "if False:",
         "training/test_counted_in_full.py::"
         "test_passes_that_a_callback_ends_early_count_as_whole_ones",

@@ -3,10 +3,11 @@
 import dataclasses
 
 import keras
+import numpy as np
 import pytest
 
 import tf_lowrank_dp as tfdp
-from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, ReleaseEntry, Sampling
 
 DELTA = 1e-3
 NOISY = {"noise_multiplier": 1.0, "accountant": "rdp", "delta": DELTA}
@@ -93,6 +94,57 @@ def test_the_steps_of_an_execution_are_those_that_were_checked(
     model.steps_per_execution = changed  # between two calls of fit, for which the step is remade
     fit(model, data, epochs=1)
     assert model.optimizer.ledger.num_steps == int(model.optimizer.iterations) == compiled + 3
+
+
+class Fills(keras.callbacks.Callback):
+    """Releases what nearly fills a budget, just before the third execution of steps."""
+
+    def __init__(self, epsilon):
+        super().__init__()
+        self.epsilon = epsilon
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 2:
+            few, many = 0.5, 50.0
+            for _ in range(25):
+                middle = (few + many) / 2
+                few, many = (few, middle) if self.after(middle) < self.epsilon else (middle, many)
+            tfdp.record_release(self.model, self.event(many), "a mean")
+
+    def event(self, noise_multiplier):
+        rows = np.zeros((24, 2))
+        return tfdp.private_mean(rows, l2_norm_clip=1.0, noise_multiplier=noise_multiplier)[1]
+
+    def after(self, noise_multiplier):
+        release = ReleaseEntry(self.event(noise_multiplier), "a mean")
+        entries = [*self.model.optimizer.ledger.entries, release]
+        return PrivacyLedger(entries).epsilon(DELTA, accountant="rdp")
+
+
+@pytest.mark.parametrize("budget_of", ["optimizer", "callback"])
+def test_what_a_callback_releases_just_before_a_step_leaves_no_room_for_it(
+    private, small_model, data, budget_of
+):
+    if budget_of == "optimizer":
+        settings, callbacks = {"epsilon": 2.0, "planned_steps": 6}, []
+    else:
+        settings, callbacks = {"noise_multiplier": 4.0}, [tfdp.PrivacyBudget(2.0)]
+    model = private(small_model(), delta=DELTA, accountant="rdp", **settings)
+    with pytest.raises(tfdp.PrivacyBudgetExceededError, match="(?s)Expected.*Received"):
+        model.fit(*data(), batch_size=4, verbose=0, callbacks=[*callbacks, Fills(2.0)])
+    assert 1.99 < tfdp.privacy_spent(model, DELTA) <= 2.0
+    assert int(model.optimizer.iterations) == 2
+
+
+def test_epsilon_inside_an_epoch_is_that_of_the_last_value_and_never_nothing(model, data):
+    """A second fit begins with what the first has spent."""
+    fit(model, data, epochs=1)
+    before, shown = tfdp.privacy_spent(model, DELTA), []
+    show = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: shown.append(logs["epsilon"])
+    )
+    fit(model, data, tfdp.PrivacyBudget(every=2), show, epochs=1)
+    assert shown[0] == before < shown[1] == shown[2]
 
 
 def test_a_budget_of_less_than_a_step_takes_none(model, data):

@@ -221,7 +221,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
     @property
     def ledger(self) -> PrivacyLedger:
         """What was spent until now on the model that the optimizer belongs to; what is saved."""
-        return SPENDING.ledger([self])
+        return ledger_in_file.ledger_of(self)
 
     def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> NoReturn:
         """Refuses: gradients that do not come through the mechanism are not private."""

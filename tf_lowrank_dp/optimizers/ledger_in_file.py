@@ -31,14 +31,19 @@ def save_ledger(
         own: variables that no other model will hold.
         store: of its file.
     """
-    for model in _link(optimizer):
-        SPENDING.recognise(model.weights)
-        SPENDING.check(model.weights)
+    ledger = ledger_of(optimizer)
     values = SPENDING.values_to_save(optimizer, without=own)
     if values.size:
         store[_VALUES] = values
-    ledger = SPENDING.ledger([optimizer])
     store[_LEDGER] = np.frombuffer(ledger.to_json().encode(), np.uint8)
+
+
+def ledger_of(optimizer: keras.optimizers.Optimizer) -> PrivacyLedger:
+    """What was spent on all models that are compiled with the optimizer, private or not yet."""
+    for model in _link(optimizer):
+        SPENDING.recognise(model.weights)
+        SPENDING.check(model.weights)
+    return SPENDING.ledger([optimizer])
 
 
 def load_ledger(

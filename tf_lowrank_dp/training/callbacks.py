@@ -58,6 +58,8 @@ class PrivacyBudget(keras.callbacks.Callback):
         planned = (self.params.get("epochs") or 1) * (self.params.get("steps") or 1)
         delta, accountant = delta_of(self.model, self.delta), accountant_of(self.model)
         self._limit = StepLimit(self.epsilon, delta, accountant, planned=planned)
+        if self.every is not None:
+            self._spent = privacy_spent(self.model, self.delta)
         self._refuse_if_spent(0)
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:

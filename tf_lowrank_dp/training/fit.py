@@ -11,11 +11,10 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.compiled import called_by_fit, first_epoch
-from tf_lowrank_dp._types import Logs, Nested
+from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.sampling import to_rows
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import facts_of
-from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.callbacks import PrivacyBudget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, split_rows, training_data
@@ -23,15 +22,11 @@ from tf_lowrank_dp.training.judged_fit import judged_graphs
 from tf_lowrank_dp.training.metrics import build_metrics
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
-from tf_lowrank_dp.training.running_fit import (
-    allow_execution,
-    check_run,
-    refuse_nesting,
-    running,
-)
+from tf_lowrank_dp.training.running_fit import refuse_nesting, running
 from tf_lowrank_dp.training.saving import restore_backup
 from tf_lowrank_dp.training.start_run import start_run, units_of_parts
 from tf_lowrank_dp.training.state import look, state_of
+from tf_lowrank_dp.training.step_guards import BudgetGuard, StepGuard
 from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.unit_arguments import check_units
@@ -182,10 +177,11 @@ def fit(
     judged.count_for(run.record)
     judged.add_reads(data.reads)
     validation_batch_size = validation_batch_size or batch_size or 32
-    guard = _BudgetGuard(_steps_taken(model, data), new_passes=data.ends)
-    for callback in [each for each in callbacks if isinstance(each, PrivacyBudget)]:
+    guard = BudgetGuard(_steps_taken(model, data), new_passes=data.ends)
+    budgets = [each for each in callbacks if isinstance(each, PrivacyBudget)]
+    for callback in budgets:
         callback.steps_per_epoch = _steps_taken(model, data)
-    callbacks = [guard, *callbacks, _StepGuard()]
+    callbacks = [guard, *callbacks, StepGuard([guard, *budgets])]
     with running(model, run), SPENDING.watched(model.weights):
         return keras.Model.fit(
             model,
@@ -224,43 +220,6 @@ def predict(model: keras.Model, *args: Any, **kwargs: Any) -> Nested:
     look(model)
     with SPENDING.watched(model.weights):
         return type(model).predict(model, *args, **kwargs)
-
-
-class _BudgetGuard(keras.callbacks.Callback):
-    """Stops the steps that would overspend, and notes the others in the ledger's file.
-
-    It is called before all other callbacks, so it sees what the steps of an epoch have left.
-
-    Guarantee: where data begin anew with each epoch, a pass over shuffled data counts as a whole,
-    wherever a callback has ended the epoch.
-    """
-
-    def __init__(self, steps_per_epoch: int, new_passes: bool):
-        super().__init__()
-        self._steps_per_epoch, self._new_passes = steps_per_epoch, new_passes
-
-    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        check_run(self.model)
-        run = state_of(self.model).run
-        assert run is not None
-        length = run.sampling.steps_per_pass
-        if self._new_passes and length is not None:
-            run.engine.steps.assign_add(-run.engine.steps % length)
-
-    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        left = self._steps_per_epoch - batch  # where data end, the last execution is cut short
-        check_run(self.model)
-        check_budget(self.model, min(self.model.steps_per_execution, left), left)
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        SPENDING.see(self.model.weights)
-
-
-class _StepGuard(keras.callbacks.Callback):
-    """Allows a step of this `fit`, when no other callback comes before it."""
-
-    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        allow_execution(self.model)
 
 
 def _steps_taken(model: keras.Model, data: TrainingData) -> int:

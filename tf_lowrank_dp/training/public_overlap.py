@@ -34,12 +34,12 @@ def warn_about_overlap(public: Nested, private: Nested) -> None:
         return
     if [leaf.shape[1:] for leaf in ours] != [leaf.shape[1:] for leaf in theirs]:
         return
-    shared = _count_shared(ours, theirs)
-    if shared:
+    if _is_any_shared(ours, theirs):
         warnings.warn(
-            f"Expected public data without private examples. Received: {shared} private examples "
+            "Expected public data without private examples. Received: private examples "
             "whose features are among the public data, which are used without noise: these "
-            "examples are not protected. Remove them from one of both.",
+            "examples are not protected. Remove them from one of both. (Whether this is said "
+            "depends on the private data: keep it out of what you publish.)",
             stacklevel=3,
         )
 
@@ -55,15 +55,14 @@ def _leaves(structure: Nested) -> list[np.ndarray] | None:
     return arrays if len({len(array) for array in arrays}) == 1 else None
 
 
-def _count_shared(ours: list[np.ndarray], theirs: list[np.ndarray]) -> int:
-    """How many of their rows are among ours, but for rounding: of embeddings it differs by run."""
+def _is_any_shared(ours: list[np.ndarray], theirs: list[np.ndarray]) -> bool:
+    """Whether one of their rows is among ours, but for rounding, in which embeddings differ."""
     width = sum(math.prod(leaf.shape[1:]) for leaf in ours)
     direction = np.random.default_rng(0).normal(size=width)
     public = np.concatenate(list(_parts(ours)))
     places = public @ direction
     order = np.argsort(places)
     places, public = places[order], public[order]
-    shared = 0
     for rows in _parts(theirs):
         at, reach = rows @ direction, _TOLERANCE * (np.abs(rows) @ np.abs(direction))
         first, end = (
@@ -73,8 +72,9 @@ def _count_shared(ours: list[np.ndarray], theirs: list[np.ndarray]) -> int:
         for row in np.flatnonzero(end > first):
             near = public[first[row] : end[row]]
             largest = _TOLERANCE * np.max(np.abs(rows[row]), initial=0.0)
-            shared += bool(np.any(np.all(np.abs(near - rows[row]) <= largest, axis=1)))
-    return shared
+            if np.any(np.all(np.abs(near - rows[row]) <= largest, axis=1)):
+                return True
+    return False
 
 
 def _parts(arrays: list[np.ndarray]) -> Iterator[np.ndarray]:

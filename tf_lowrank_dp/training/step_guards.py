@@ -1,0 +1,69 @@
+"""The callbacks around those of a user: no step of `fit` is taken that would overspend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+
+from tf_lowrank_dp._types import Logs
+from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.budget import check_budget
+from tf_lowrank_dp.training.running_fit import allow_execution, check_run
+from tf_lowrank_dp.training.state import state_of
+
+
+class BudgetGuard(keras.callbacks.Callback):
+    """Stops the steps that would overspend, and notes the others in the ledger's file.
+
+    It is called before all other callbacks, so it sees what the steps of an epoch have left.
+
+    Guarantee: where data begin anew with each epoch, a pass over shuffled data counts as a whole,
+    wherever a callback has ended the epoch.
+
+    Args:
+        steps_per_epoch: as Keras takes them.
+        new_passes: whether data begin anew with each epoch.
+    """
+
+    def __init__(self, steps_per_epoch: int, new_passes: bool):
+        super().__init__()
+        self._steps_per_epoch, self._new_passes = steps_per_epoch, new_passes
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        check_run(self.model)
+        run = state_of(self.model).run
+        assert run is not None
+        length = run.sampling.steps_per_pass
+        if self._new_passes and length is not None:
+            run.engine.steps.assign_add(-run.engine.steps % length)
+
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        left = self._steps_per_epoch - batch  # where data end, the last execution is cut short
+        check_run(self.model)
+        check_budget(self.model, min(self.model.steps_per_execution, left), left)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        SPENDING.see(self.model.weights)
+
+
+class StepGuard(keras.callbacks.Callback):
+    """Allows a step of this `fit`, when no other callback comes before it.
+
+    Guarantee: what callbacks have spent after the budgets were looked at is within them as well.
+
+    Args:
+        budgets: the callbacks that have looked at a budget.
+    """
+
+    def __init__(self, budgets: Sequence[keras.callbacks.Callback]):
+        super().__init__()
+        self._budgets = budgets
+        self._version = SPENDING.version
+
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        if self._version != SPENDING.version:
+            for budget in self._budgets:
+                budget.on_train_batch_begin(batch, logs)
+            self._version = SPENDING.version
+        allow_execution(self.model)
