@@ -32,8 +32,8 @@ def test_a_plan_keeps_the_budget_by_googles_accountant(capsys):
         [60, 2, 200], [60, 4, 400], [600, 2, 20], [600, 4, 40],
     ]  # fmt: skip
     for batch, _, steps, sigma, noise, signal, minutes in found:
-        # Sigma is printed with three decimals, and is at most 0.1 % too large.
-        for rounded, fits in ((sigma + 0.0005, True), (sigma * 0.998 - 0.0005, False)):
+        # Sigma is printed with three decimals, rounded up, and is at most 0.1 % too large.
+        for rounded, fits in ((sigma, True), (sigma * 0.998 - 0.001, False)):
             gaussian = dp_accounting.GaussianDpEvent(rounded)
             event = dp_accounting.PoissonSampledDpEvent(batch / 6000, gaussian)
             accountant = dp_accounting.rdp.RdpAccountant().compose(event, int(steps))

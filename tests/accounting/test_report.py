@@ -64,6 +64,7 @@ def test_a_search_that_is_not_stated_is_not_covered():
 def test_no_guarantee_is_no_guarantee(entry):
     found = report(entry)
     assert not found.holds and found.guarantee.startswith("NOT PRIVATE") and found.warnings
+    assert math.isinf(found.epsilon)
 
 
 def test_infinity_is_valid_json():

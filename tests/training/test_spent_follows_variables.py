@@ -81,6 +81,27 @@ def test_a_head_on_a_frozen_private_encoder_costs_both_and_the_encoder_only_its_
     assert spent(head) == of_runs(FIRST, SECOND)
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_ledger_of_an_optimizer_is_that_of_the_model_it_is_compiled_with(
+    trained, small_model, tmp_path, frozen
+):
+    """Whether that is private already, or not yet; a loaded one that is compiled anew as well."""
+
+    def compiled(model):
+        optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=DELTA)
+        model.compile(optimizer, "mse")
+        return optimizer.ledger.epsilon(DELTA, accountant="rdp")
+
+    encoder = encoder_of(trained)
+    encoder.trainable = not frozen
+    assert compiled(classifier(encoder)) == of_runs(FIRST)
+    trained.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert compiled(loaded) == of_runs(FIRST)
+    loaded.set_weights(small_model().get_weights())
+    assert loaded.optimizer.ledger.prior_spend_unknown
+
+
 def test_a_private_model_that_is_nested_as_a_layer_brings_its_ledger(trained):
     inputs = keras.Input((5,))
     outer = keras.Model(inputs, keras.layers.Dense(2)(trained(inputs)))

@@ -36,7 +36,8 @@ class PrivacyReport:
 
     Attributes:
         guarantee: one sentence.
-        epsilon: an upper bound, `inf` if something was released without noise.
+        epsilon: an upper bound, `inf` if something was released without noise, or with noise or
+            sampling that follow a given seed.
         delta: of the guarantee.
         holds: whether a guarantee can be given: finite epsilon, no seeded noise.
         setting: who is trusted.
@@ -155,7 +156,7 @@ def report_of(
     warnings = warnings_of(ledger, (), delta, num_examples, epsilon, reasons)
     return PrivacyReport(
         guarantee=headline(ledger, epsilon, delta, reasons),
-        epsilon=epsilon,
+        epsilon=math.inf if reasons else epsilon,
         delta=delta,
         holds=not reasons and math.isfinite(epsilon),
         setting="central: whoever trains holds the data and runs the mechanism as stated",

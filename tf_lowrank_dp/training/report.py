@@ -22,7 +22,9 @@ def privacy_spent(model: keras.Model, delta: float | None = None) -> float:
         delta: the delta of the guarantee; the optimizer's if None.
 
     Returns:
-        Epsilon, 0.0 if nothing was released, `inf` if something was released without noise.
+        Epsilon, 0.0 if nothing was released, `inf` if something was released without noise.  Of
+        runs with a given seed, which only tests should have, it is what it would be without: they
+        are not private, as the statement and the report say.
 
     Raises:
         ValueError: no delta is known.
