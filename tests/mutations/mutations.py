@@ -836,8 +836,7 @@ MUTATIONS = [
     mutation(
         8, "inputs of layers on which no loss depends are not looked at",
         "gradient_methods/recorded.py",
-        "return found + [(output, site.rows) for site in sites for output in site.outputs]",
-        "return found",
+        "found += [(output, site.rows) for site in sites for output in site.outputs]", "",
         OTHERS_HIDDEN + "test_inputs_that_join_examples_are_found_where_no_loss_depends_on_them",
     ),
     mutation(
@@ -863,5 +862,44 @@ MUTATIONS = [
         "training/start_run.py", "        and (run.limit is None or run.steps > 0)\n", "",
         "training/test_counted_in_full.py::"
         "test_noise_is_planned_for_the_steps_of_the_fit_that_takes_them[1-10-False]",
+    ),
+    mutation(
+        8, "examples are channels of one image in vectorised depthwise convolutions",
+        "_tensorflow.py", "converters.pop(f\"DepthwiseConv2dNative{name}\", None)", "pass",
+        OTHERS_HIDDEN + "test_a_number_that_is_none_is_in_no_other_examples_depthwise_gradient"
+        "[own-inf]",
+    ),
+    mutation(
+        8, "what a layer's second pass reads is not looked at", "gradient_methods/recorded.py",
+        "return found + [each for site in sites for each in site.read]", "return found",
+        OTHERS_HIDDEN + "test_what_a_layers_second_pass_reads_of_others_is_found[with_argument]",
+    ),
+    mutation(
+        8, "a diagonal keeps examples apart", "tracing/axis_rules.py",
+        "if uneven or term.count(letter) > 1:", "if uneven:",
+        OTHERS_HIDDEN + "test_a_diagonal_that_numbers_the_rows_does_not_tell_them_apart",
+    ),
+    mutation(
+        1, "shuffled batches are taken for Poisson draws", "sampling/declared.py",
+        "            refuse_fixed_batches(dataset, declared.batch_size)\n", "            pass\n",
+        "sampling/test_declared.py::"
+        "test_batches_that_are_no_draws_are_refused_as_poisson_where_the_pipeline_tells[shuffled]",
+    ),
+    mutation(
+        1, "rows that repeat are one pass", "sampling/declared.py",
+        "            refuse_repeated_rows(dataset)\n", "            pass\n",
+        "sampling/test_declared.py::"
+        "test_rows_that_come_again_within_a_pass_are_refused_where_the_pipeline_tells[repeated]",
+    ),
+    mutation(
+        12, "digests of rows that are printed have no key", "sampling/rows_digest.py",
+        "digest_size=_BYTES, key=key)\n    for indices", "digest_size=_BYTES)\n    for indices",
+        "workers/test_parts.py::test_a_digest_tells_nothing_without_its_key",
+    ),
+    mutation(
+        13, "what a callback spends just before a step is not looked at",
+        "training/step_guards.py", "if self._version != SPENDING.version:", "if False:",
+        "training/test_callbacks.py::"
+        "test_what_a_callback_releases_just_before_a_step_leaves_no_room_for_it[optimizer]",
     ),
 ]  # fmt: skip

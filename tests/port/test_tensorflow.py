@@ -16,11 +16,14 @@ from tf_lowrank_dp._tensorflow import (
     functions_of,
     graph_of_function,
     has_branches,
+    inputs_of,
     is_stateful,
     kernels_repeat,
+    kind_of,
     mapped_in_one_thread,
     next_name_number,
     nothing_recomputed,
+    number_of,
     operations_seen_by,
     pointwise_filters_without_strides,
     run_without,
@@ -215,6 +218,28 @@ def test_segment_numbers_beyond_the_last_are_dropped_by_a_vectorized_map():
     numbers = tf.constant([[0, 1, 2, 5], [3, 0, -1, 1]])
     found = tf.vectorized_map(lambda n: tf.math.unsorted_segment_sum(tf.ones(4), n, 2), numbers)
     np.testing.assert_array_equal(found, [[1.0, 1.0], [1.0, 1.0]])
+
+
+def test_the_stages_of_a_pipeline_are_told_by_name_and_number():
+    rows = tf.data.Dataset.range(10)
+    stages = {
+        "Batch": rows.batch(3), "ParallelBatch": rows.batch(3, num_parallel_calls=2),
+        "PaddedBatch": rows.padded_batch(3), "Repeat": rows.repeat(3), "Map": rows.map(abs),
+        "ParallelMap": rows.map(abs, num_parallel_calls=2), "Shuffle": rows.shuffle(3),
+        "Cache": rows.cache(), "Prefetch": rows.prefetch(3), "Take": rows.take(3),
+        "Skip": rows.skip(3), "Filter": rows.filter(lambda x: x > 1),
+        "Options": rows.with_options(tf.data.Options()),
+        "AssertCardinality": rows.apply(tf.data.experimental.assert_cardinality(10)),
+        "Concatenate": rows.concatenate(rows),
+        "DirectedInterleave": tf.data.Dataset.choose_from_datasets([rows], rows),
+    }  # fmt: skip
+    for name, stage in stages.items():
+        assert kind_of(stage) == name
+        assert rows in inputs_of(stage)
+        if name in ("Batch", "ParallelBatch", "PaddedBatch", "Repeat"):
+            assert number_of(stage) == 3
+    assert number_of(rows.repeat()) == -1 and number_of(rows) is None
+    assert number_of(rows.batch(tf.random.uniform([], 1, 3, tf.int64))) in (1, 2)
 
 
 IMAGES, KERNELS = (2, 6, 6, 4), (3, 3, 4, 2)
