@@ -212,7 +212,7 @@ class Depthwise(L.Layer):
 
 
 def depthwise_by(layer):
-    layers = [keras.Input((6, 6, 3)), layer(), L.Flatten(), L.Dense(2)]
+    layers = [keras.Input((8, 8, 4)), layer(), L.Flatten(), L.Dense(2)]
     return keras.Sequential(layers)
 
 
@@ -227,9 +227,9 @@ def depthwise_by(layer):
     ids=["own", "own one by one", "stock one by one"],
 )
 def test_a_number_that_is_none_is_in_no_other_examples_depthwise_gradient(layer, method, bad):
-    x = GENERATOR.normal(size=(ROWS, 6, 6, 3)).astype("float32")
+    x = GENERATOR.normal(size=(ROWS, 8, 8, 4)).astype("float32")
     y = GENERATOR.normal(size=(ROWS, 2)).astype("float32")
-    record = np.zeros((6, 6, 3), "float32"), np.ones(2, "float32")
+    record = np.zeros((8, 8, 4), "float32"), np.ones(2, "float32")
     record[0][3, 3, 1] = bad
     by = moved(lambda: depthwise_by(layer), (x, y), record, gradient_method=method)
     assert by <= 1.0 + 1e-5

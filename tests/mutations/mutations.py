@@ -867,7 +867,7 @@ MUTATIONS = [
         8, "examples are channels of one image in vectorised depthwise convolutions",
         "_tensorflow.py", "converters.pop(f\"DepthwiseConv2dNative{name}\", None)", "pass",
         OTHERS_HIDDEN + "test_a_number_that_is_none_is_in_no_other_examples_depthwise_gradient"
-        "[own-inf]",
+        "[own-nan]",
     ),
     mutation(
         8, "what a layer's second pass reads is not looked at", "gradient_methods/recorded.py",
