@@ -326,6 +326,9 @@ def test_the_batch_of_all_rows_is_a_draw_at_the_rate_1():
 
 
 TWICE = {
+    "paired and repeated": tf.data.Dataset.zip(
+        ROWS.map(lambda x, y: x).repeat(2), ROWS.map(lambda x, y: y).repeat(2)
+    ).batch(2),
     "repeated": ROWS.shuffle(10).repeat(5).batch(2),
     "batches repeated": ROWS.batch(2).repeat(5),
     "repeated and cut": ROWS.repeat().batch(2).take(25),
@@ -345,6 +348,9 @@ ONCE = {
     .apply(tf.data.experimental.assert_cardinality(10))
     .batch(2),
     "repeated once": ROWS.repeat(1).cache().shuffle(10).batch(2),
+    "windows of a series": keras.utils.timeseries_dataset_from_array(
+        np.zeros((19, 2)), np.zeros(10), sequence_length=10, batch_size=2
+    ),
     "paired": tf.data.Dataset.zip(ROWS.map(lambda x, y: x), ROWS.map(lambda x, y: y)).batch(2),
 }
 

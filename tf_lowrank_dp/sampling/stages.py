@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import tensorflow as tf
 
 from tf_lowrank_dp._tensorflow import inputs_of, kind_of, number_of
@@ -55,29 +53,29 @@ def refuse_repeated_rows(dataset: tf.data.Dataset) -> None:
     Raises:
         ValueError: with the stage.
     """
-    for each in _sources(dataset):
-        kind = kind_of(each)
-        if kind == "Repeat" and number_of(each) != 1:
-            raise _repeated("`.repeat()`")
-        if kind in ("Concatenate", "DirectedInterleave"):
-            rows = [id(_rows_of(source)) for source in _joined(each)]
-            if len(set(rows)) < len(rows):
-                raise _repeated("the same data set several times, one behind the other")
+    how = _repetition(dataset)
+    if how:
+        raise ValueError(
+            "Expected each example at most once in a pass with sampling='shuffle'. Received: a "
+            f"dataset with {how}, in which it comes more often: the pass would be counted once. "
+            "Leave this out: `fit` begins a new pass with each epoch, and fit(augment=..., "
+            "multiplicity=...) takes several copies of an example into its one contribution."
+        )
 
 
-def _repeated(how: str) -> ValueError:
-    return ValueError(
-        "Expected each example at most once in a pass with sampling='shuffle'. Received: a dataset "
-        f"with {how}, in which it comes more often: the pass would be counted once. Leave this "
-        "out: `fit` begins a new pass with each epoch, and fit(augment=..., multiplicity=...) "
-        "takes several copies of an example into its one contribution."
-    )
-
-
-def _sources(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
-    yield dataset
-    for source in _joined(dataset):
-        yield from _sources(source)
+def _repetition(dataset: tf.data.Dataset) -> str:
+    """By what rows come more than once; nothing where the stages do not tell."""
+    kind, sources = kind_of(dataset), _joined(dataset)
+    if kind == "Repeat" and number_of(dataset) != 1:
+        return "`.repeat()`"
+    if kind in ("Concatenate", "DirectedInterleave"):
+        rows = [id(_rows_of(source)) for source in sources]
+        if len(set(rows)) < len(rows):
+            return "the same data set several times, one behind the other"
+    found = [_repetition(source) for source in sources]
+    if kind == "Zip" and not all(found):
+        return ""  # pairs differ if one side does, such as windows of one repeated series
+    return next(filter(None, found), "")
 
 
 def _joined(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
