@@ -6,7 +6,10 @@ python -m benchmarks.reproductions.first_gradients --data-dir DIR --parts noise
 `noise`: by how much the noise of DP-SGD exceeds the gradient as the same network becomes wider, on
 CIFAR-10, 500 of 45,000 images a step, the noise of epsilon 5 after 90 epochs as in the paper.
 `neurons`: which share of a transformer's gradient lies in the rows and columns that LSG would keep
-because their weights are large.  The model of `benchmarks.sst2`, with a random classifier.
+because their weights are large.  The model of `benchmarks.reproductions.sst2`, with a random
+classifier.
+`centring`: which share of the energy of per-example gradients is left when what layers see is
+centred, on images with ReLU and with tanh, and for that transformer.
 """
 
 import argparse
@@ -30,6 +33,9 @@ from tf_lowrank_dp.diagnostics.batch_gradients import (
     gradient_matrices,
     whole_batch,
 )
+from tf_lowrank_dp.gradient_methods.methods import METHODS
+from tf_lowrank_dp.layers.parameters import describe_parameters
+from tf_lowrank_dp.per_example.centrable import centrable
 
 ORIGIN = origin(__file__)
 FACTORS = (0.25, 0.5, 1, 2, 4)
@@ -82,8 +88,8 @@ def share(gradient: np.ndarray, importance: np.ndarray, axis: int) -> float:
     return float(energy[kept].sum() / energy.sum())
 
 
-def neurons(args: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """By kernel: shares of the gradient's energy in what is kept, and in its largest entries."""
+def transformer(args: argparse.Namespace) -> tuple[keras.Model, sst2.Features]:
+    """The last layer of MiniLM with a random classifier, and what it sees of some sentences."""
     keras.utils.set_random_seed(0)
     folder = sst2.weights_dir(None)
     settings = sst2.parse_args(["--data-dir", args.data_dir, "--trained-layers", "1"])
@@ -93,6 +99,53 @@ def neurons(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     model = sst2.build_model(folder, 1, settings.head_factor)
     kernel = model.get_layer("logits").kernel
     kernel.assign(np.random.default_rng(0).normal(0.0, 0.05, kernel.shape))
+    return model, features
+
+
+def energy_left(model: keras.Model, x: Any, y: np.ndarray) -> float:
+    """The energy of all per-example gradients after centring, over that before.
+
+    Biases count as they are: their scale is chosen by the library, not by the data.
+    """
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
+
+    @tf.function(autograph=False)
+    def energies(batch: tuple) -> tuple[tf.Tensor, tf.Tensor]:
+        def forward(part: tuple) -> tuple[tf.Tensor, tuple]:
+            return loss(part[1], model(part[0], training=True)), ()
+
+        before, after = [], []
+        gradients = METHODS["bookkeeping"](model, forward, batch).gradients
+        for parameter, gradient in zip(describe_parameters(model), gradients, strict=True):
+            before.append(gradient.squared_norms())
+            if parameter.bias is not None:
+                centre = tf.reduce_mean(centrable(gradient).mean_inputs(), 0)
+                gradient = centrable(gradient).centred(centre)
+            after.append(gradient.squared_norms())
+        return tf.reduce_sum(before), tf.reduce_sum(after)
+
+    before, after = energies(tf.nest.map_structure(tf.constant, (x, y)))
+    return float(after / before)
+
+
+def centring(args: argparse.Namespace) -> dict[str, float]:
+    """`energy_left` by network."""
+    (x, y), _ = load_images("cifar10", args.data_dir)
+    found = {}
+    for activation in ("relu", "tanh"):
+        keras.utils.set_random_seed(0)
+        model = accuracy.cifar10_cnn(activation)
+        head = model.layers[-1].kernel
+        head.assign(keras.initializers.GlorotUniform(seed=1)(head.shape))
+        found[f"CIFAR-10, CNN, {activation}"] = energy_left(model, x[:200], y[:200])
+    model, features = transformer(args)
+    found["SST-2, last layer of MiniLM"] = energy_left(model, *features)
+    return found
+
+
+def neurons(args: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """By kernel: shares of the gradient's energy in what is kept, and in its largest entries."""
+    model, features = transformer(args)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     gradients = gradient_matrices(model, whole_batch(*features), ["transformer_layer"])
     found = {}
@@ -131,12 +184,18 @@ def neurons_table(record: dict[str, dict[str, float]]) -> list[list[str]]:
     return rows
 
 
+def centring_table(record: dict[str, float]) -> list[list[str]]:
+    """Rows of a table: one for each network."""
+    rows = [["network", "energy left by centring"]]
+    return rows + [[name, f"{100 * left:.0f} %"] for name, left in record.items()]
+
+
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parts", nargs="+", choices=["noise", "neurons"])
+    parser.add_argument("--parts", nargs="+", choices=["noise", "neurons", "centring"])
     parser.add_argument("--quick", action="store_true", help="the two smallest networks only")
     parser.add_argument("--data-dir", default=os.environ.get("TFDS_DATA_DIR"))
     parser.add_argument("--json", type=Path, help="the record; what it holds is not run again")
@@ -146,7 +205,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     """Runs the command line."""
     args = parse_args(argv)
-    parts = args.parts or (["noise"] if args.quick else ["noise", "neurons"])
+    parts = args.parts or (["noise"] if args.quick else ["noise", "neurons", "centring"])
     runs = Records(args.json, ORIGIN)
     if "noise" in parts:
         (x, y), _ = load_images("cifar10", args.data_dir)
@@ -159,6 +218,9 @@ def main(argv: list[str] | None = None) -> None:
     if "neurons" in parts:
         record = runs.get({"part": "neurons"}, lambda: {"shares": neurons(args)})
         print("\n".join(f"| {' | '.join(row)} |" for row in neurons_table(record["shares"])))
+    if "centring" in parts:
+        record = runs.get({"part": "centring"}, lambda: {"left": centring(args)})
+        print("\n".join(f"| {' | '.join(row)} |" for row in centring_table(record["left"])))
 
 
 if __name__ == "__main__":

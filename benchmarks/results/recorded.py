@@ -69,7 +69,10 @@ def interval(text: str) -> Interval:
 
 
 def lines(name: str) -> list[dict[str, Any]]:
-    """The runs of `benchmarks/results/records/NAME.jsonl`, one a line."""
+    """The runs of `benchmarks/results/records/NAME.jsonl`, one a line, or of `NAME.json`."""
+    document = RECORDS / f"{name}.json"
+    if document.exists():
+        return json.loads(document.read_text(encoding="utf-8"))["runs"]
     text = (RECORDS / f"{name}.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
