@@ -43,6 +43,7 @@ class Item(NamedTuple):
 
 GEP, RGP, LSG, FAST = "GEP", "RGP", "LSG", "Fast clipping"
 _GEP_PAGE = "[GEP](algorithms/gep.md)"
+_RESULTS = "[results](results.md)"
 _RECORDS = "[benchmarks](../benchmarks/README.md#recorded-results)"
 _LARGE = "WRN-28-4 for 100 to 200 epochs: some days of a GPU"
 
@@ -99,9 +100,9 @@ ITEMS = (
         GEP,
         "Figure 1: noise and gradient norms",
         "the norm of the noise grows with the model, that of gradients does not",
-        "not run",
-        "a few minutes",
-        "`tfdp.diagnostics`",
+        "reproduced",
+        "CIFAR-10: noise 1.8 times the gradient for 6,000 weights, 16 times for 1.5 million",
+        _RESULTS,
     ),
     Item(
         GEP,
@@ -248,7 +249,8 @@ ITEMS = (
         "Figure 4, Table 4: BERT on four tasks",
         "SST-2: DP-SGD 82.3, RGP 91.5",
         "level",
-        "MiniLM on SST-2, 24 steps: 83.3 and 83.5; other tasks are not at hand",
+        "MiniLM on SST-2, 24 steps: 83.3 and 83.5; DP-SGD over 200 steps: 84.1 at epsilon 1; "
+        "other tasks are not at hand",
         _RECORDS,
     ),
     Item(
@@ -275,7 +277,15 @@ ITEMS = (
         "the same network on MNIST",
         "`benchmarks.reproductions.residual_weight`",
     ),
-    Item(LSG, "Figure 1: weights and gradients", "", "not run", "a picture of one layer", ""),
+    Item(
+        LSG,
+        "Figure 1: weights and gradients",
+        "both are large in some rows and columns",
+        "partly",
+        "MiniLM: a tenth of the entries hold 60 to 98 % of a gradient, but rows and columns of "
+        "large weights no more than others",
+        _RESULTS,
+    ),
     Item(
         LSG,
         "Figures 2, 3: which units are frozen",
