@@ -110,3 +110,34 @@ def test_many_traces_are_warned_of_with_the_remedy_and_that_works(loop, recwarn)
     first = norm(trainer.gradients(forward, next(batches)))
     weight.assign(10.0)
     assert norm(trainer.gradients(forward, next(batches))) == pytest.approx(10 * first, rel=1e-3)
+
+
+@pytest.mark.parametrize("made", ["tensor", "array"])
+def test_a_number_of_the_loop_that_may_come_from_the_batch_is_refused(loop, made):
+    """Divided by the largest number of its batch, an example is in the gradients of all."""
+    model, trainer, batches = loop
+
+    def step(batch):
+        largest = tf.reduce_max(tf.abs(batch["x"]))
+        largest = largest if made == "tensor" else largest.numpy()[None]
+
+        def forward(b):
+            return tf.reduce_mean(model(b["x"] / largest) ** 2, axis=-1), ()
+
+        trainer.apply(trainer.gradients(forward, batch))
+
+    step(next(batches))
+    with pytest.raises(tfdp.UnsupportedModelError, match="computed from the batch"):
+        step(next(batches))
+
+
+def test_a_public_tensor_and_a_variable_of_the_loop_are_used(loop):
+    model, trainer, batches = loop
+    scale, weight = tf.constant([1.0, 2.0, 3.0]), tf.Variable(1.0)
+
+    def forward(b):
+        return tf.reduce_mean(weight * (model(b["x"]) * scale) ** 2, axis=-1), ()
+
+    for value in (1.0, 2.0):
+        weight.assign(value)
+        trainer.apply(trainer.gradients(forward, next(batches)))

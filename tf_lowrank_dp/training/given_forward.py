@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from types import CellType, CodeType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
+from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling.batch import PRESENCE
 
 
@@ -60,9 +62,27 @@ class Code:
         self._parts = _parts(function)
 
     def is_that_of(self, function: Callable) -> bool:
-        """Whether a function is made of the same, now."""
+        """Whether a function is made of the same, now.
+
+        Raises:
+            UnsupportedModelError: it is the same code with another tensor or array than before,
+                which a loop may have computed from the batch.
+        """
         parts = _parts(function)
-        return len(parts) == len(self._parts) and all(map(_is_same, parts, self._parts))
+        if parts[0] is not self._parts[0] or len(parts) != len(self._parts):
+            return False
+        pairs = zip(parts, self._parts, strict=True)
+        others = [new for new, old in pairs if not _is_same(new, old)]
+        if any(isinstance(other, tf.Tensor | np.ndarray) for other in others):
+            raise UnsupportedModelError(
+                "Expected a forward function that computes of its batch whatever depends on "
+                "examples. Received: one that uses another tensor or array from outside than the "
+                "step before. If that was computed from the batch, one example would act on the "
+                "gradients of all, and no clip bounds that: compute it of the function's argument. "
+                "A public number that changes is a Python number, or a tf.Variable that is "
+                "assigned."
+            )
+        return not others
 
 
 _BY_VALUE = (bool, int, float, complex, str, bytes)
