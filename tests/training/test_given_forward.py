@@ -131,6 +131,22 @@ def test_a_number_of_the_loop_that_may_come_from_the_batch_is_refused(loop, made
         step(next(batches))
 
 
+def test_a_tensor_of_the_graph_around_a_forward_is_refused_with_a_sentence(loop):
+    model, trainer, batches = loop
+
+    @tf.function(autograph=False)
+    def step(batch):
+        largest = tf.reduce_max(tf.abs(batch["x"]))
+
+        def forward(b):
+            return tf.reduce_mean(model(b["x"] / largest) ** 2, axis=-1), ()
+
+        trainer.apply(trainer.gradients(forward, batch))
+
+    with pytest.raises(tfdp.UnsupportedModelError, match="a tensor of the graph around it"):
+        step(next(batches))
+
+
 def test_a_public_tensor_and_a_variable_of_the_loop_are_used(loop):
     model, trainer, batches = loop
     scale, weight = tf.constant([1.0, 2.0, 3.0]), tf.Variable(1.0)

@@ -60,6 +60,8 @@ class Code:
 
     def __init__(self, function: Callable):
         self._parts = _parts(function)
+        if any(tf.is_symbolic_tensor(part) for part in self._parts if tf.is_tensor(part)):
+            raise _of_the_loop("a tensor of the graph around it")
 
     def is_that_of(self, function: Callable) -> bool:
         """Whether a function is made of the same, now.
@@ -74,15 +76,18 @@ class Code:
         pairs = zip(parts, self._parts, strict=True)
         others = [new for new, old in pairs if not _is_same(new, old)]
         if any(isinstance(other, tf.Tensor | np.ndarray) for other in others):
-            raise UnsupportedModelError(
-                "Expected a forward function that computes of its batch whatever depends on "
-                "examples. Received: one that uses another tensor or array from outside than the "
-                "step before. If that was computed from the batch, one example would act on the "
-                "gradients of all, and no clip bounds that: compute it of the function's argument. "
-                "A public number that changes is a Python number, or a tf.Variable that is "
-                "assigned."
-            )
+            raise _of_the_loop("another tensor or array from outside than the step before")
         return not others
+
+
+def _of_the_loop(what: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        "Expected a forward function that computes of its batch whatever depends on examples. "
+        f"Received: one that uses {what}. If that was computed from the batch, one example would "
+        "act on the gradients of all, and no clip bounds that: compute it of the function's "
+        "argument. A public number that changes is a Python number, or a tf.Variable that is "
+        "assigned."
+    )
 
 
 _BY_VALUE = (bool, int, float, complex, str, bytes)
