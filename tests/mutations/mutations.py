@@ -902,4 +902,16 @@ MUTATIONS = [
         "training/test_callbacks.py::"
         "test_what_a_callback_releases_just_before_a_step_leaves_no_room_for_it[optimizer]",
     ),
+    mutation(
+        13, "two threads train the same weights", "training/running_fit.py",
+        "        _refuse_shared_weights(model)\n", "",
+        "training/test_running_fit.py::"
+        "test_two_models_with_the_same_weights_are_not_trained_in_two_threads",
+    ),
+    mutation(
+        8, "a tensor of the loop in forward is taken for public", "training/given_forward.py",
+        "if any(isinstance(other, tf.Tensor | np.ndarray) for other in others):", "if False:",
+        "training/test_given_forward.py::"
+        "test_a_number_of_the_loop_that_may_come_from_the_batch_is_refused[tensor]",
+    ),
 ]  # fmt: skip

@@ -55,6 +55,7 @@ def test_the_best_trial_is_released_at_the_price_of_the_search(trials, shape):
     assert alone < tfdp.privacy_spent(model, DELTA) < 6.0 * alone
     text = tfdp.privacy_statement(model, DELTA)
     assert "private search" in text and "RDP" in text and "PLD" not in text
+    assert "RDP" in tfdp.privacy_report(model, DELTA).accountant
 
     ledger = PrivacyLedger.from_json(SPENDING.ledger(things_of(model)).to_json())
     assert ledger.epsilon(DELTA) == tfdp.privacy_spent(model, DELTA)

@@ -401,3 +401,27 @@ def test_callbacks_of_keras_go_on_working(model, rows, tmp_path):
     outer_fit(model, rows, *callbacks, steps=2, epochs=2, validation_data=rows)
     assert [callback.error for callback in callbacks[-2:]] == [None, None]
     assert steps_of(model) == 4
+
+
+def test_two_models_with_the_same_weights_are_not_trained_in_two_threads():
+    """Each would be checked against its budget without the steps that the other is taking."""
+    x, y = np.zeros((20, 3), "float32"), np.zeros((20, 1), "float32")
+    inputs, layer = keras.Input((3,)), keras.layers.Dense(1)
+    both = []
+    for _ in range(2):
+        model = tfdp.make_private(keras.Model(inputs, layer(inputs)))
+        model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0), "mse")
+        both.append(model)
+    one, other = both
+    found = []
+
+    def meanwhile(batch, logs):
+        with ThreadPoolExecutor(1) as thread:
+            found.append(thread.submit(other.fit, x, y, batch_size=5, verbose=0).exception())
+
+    callback = keras.callbacks.LambdaCallback(on_train_batch_begin=meanwhile)
+    one.fit(x, y, batch_size=5, verbose=0, callbacks=[callback])
+    assert len(found) == 4
+    assert all("one after the other" in str(error) for error in found)
+    other.fit(x, y, batch_size=5, verbose=0)
+    assert sorted(entry.steps for entry in ledger_of(one).entries) == [4, 4]

@@ -197,6 +197,18 @@ def test_the_ledger_and_the_statement_are_about_users(tmp_path):
         loaded.fit(X, Y, batch_size=2, verbose=0)
 
 
+def test_other_numbers_of_rows_or_copies_in_another_fit_are_trained():
+    model = compiled(NOISY, small_model)
+    for rows in (2, 3, 2):
+        by_users(model, rows_per_unit=rows)
+    assert model.optimizer.ledger.num_steps == 3
+    copies = compiled(NOISY, small_model)
+    for multiplicity in (2, 3):
+        augment = keras.layers.GaussianNoise(0.1)
+        copies.fit(X, Y, batch_size=5, augment=augment, multiplicity=multiplicity, verbose=0)
+    assert copies.optimizer.ledger.num_steps == 4
+
+
 def test_no_epsilon_is_stated_for_users_and_examples_together():
     entries = [
         LedgerEntry(Sampling.poisson(100, 10, unit=unit), 1.0, steps=5)

@@ -15,6 +15,7 @@ from tf_lowrank_dp.accounting.ledger_entry import Entry
 from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
 from tf_lowrank_dp.accounting.statement import (
     ACCOUNTANTS,
+    accountant_used,
     assumptions_of,
     headline,
     neighbours_of,
@@ -164,7 +165,7 @@ def report_of(
         neighbours=neighbours_of(ledger.entries),
         output="all weights, those after each step included, and what is computed from them alone",
         releases=tuple(_release(entry) for entry in ledger.entries),
-        accountant=ACCOUNTANTS[accountant],
+        accountant=ACCOUNTANTS[accountant_used(accountant, ledger.entries)],
         hyperparameter_search=hyperparameter_search or _NOT_STATED,
         metrics=(
             "Losses and metrics on private data, shown during training or by validation, have no "

@@ -99,8 +99,7 @@ def statement(
         accountant = "pld"
         epsilon = functools.partial(ledger.epsilon_of_users, delta, size)
     spent = epsilon()
-    if composition.has_search(mechanisms_of([*ledger.entries, *planned])):
-        accountant = "rdp"
+    accountant = accountant_used(accountant, [*ledger.entries, *planned])
     lines = [headline(ledger, spent, delta, reasons)]
     if planned:
         after = epsilon(extra=planned)
@@ -129,6 +128,11 @@ def neighbours_of(entries: Iterable[Entry], size: int | None = None) -> str:
     relation = neighboring_relation(entries)
     whom = _UNITS[unit_of(entries)] if size is None else f"user with at most {size} examples"
     return f"{RELATIONS[relation]} {whom} ({relation.name})"
+
+
+def accountant_used(accountant: str, entries: Iterable[Entry]) -> str:
+    """The accountant by which epsilon is found: searches are accounted for by one alone."""
+    return "rdp" if composition.has_search(mechanisms_of(tuple(entries))) else accountant
 
 
 def reasons_of(ledger: PrivacyLedger, planned: Iterable[Entry] = ()) -> tuple[str, ...]:

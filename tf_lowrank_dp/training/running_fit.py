@@ -29,11 +29,13 @@ class _Fit:
     Attributes:
         run: what it counts.
         steps_per_execution: of the model when it began; Keras' loop keeps to that.
+        began_in: the thread that called it.
         thread: the thread that may execute once, as its next execution was checked; or None.
     """
 
     run: Run
     steps_per_execution: int
+    began_in: int = dataclasses.field(default_factory=threading.get_ident)
     thread: int | None = None
 
 
@@ -47,11 +49,15 @@ _EXECUTED: contextvars.ContextVar[Run | None] = contextvars.ContextVar("executed
 def running(model: keras.Model, run: Run) -> Iterator[None]:
     """Marks a model as being trained by `fit`.
 
+    Guarantee: what is checked against a budget is all that is being spent: two models that share
+    weights are not trained in two threads.
+
     Raises:
-        RuntimeError: it is already.
+        RuntimeError: it is already, or another model with its weights is, in another thread.
     """
     with _LOCK:
         refuse_nesting(model)
+        _refuse_shared_weights(model)
         _FITS[model] = _Fit(run, model.steps_per_execution)
     try:
         yield
@@ -72,6 +78,19 @@ def refuse_nesting(model: keras.Model) -> None:
             "thread, whose steps would be counted as the other's. Train on after fit has ended, "
             "or train another model."
         )
+
+
+def _refuse_shared_weights(model: keras.Model) -> None:
+    mine = {id(variable) for variable in model.variables}
+    for other, fit in _FITS.items():
+        shared = any(id(variable) in mine for variable in fit.run.variables)
+        if shared and fit.began_in != threading.get_ident():
+            raise RuntimeError(
+                "Expected one training of a weight at a time. Received: the fit of "
+                f"'{model.name}' while that of '{other.name}', which has weights in common with "
+                "it, is running in another thread: neither budget would know of the other's "
+                "steps. Train one after the other."
+            )
 
 
 def allow_execution(model: keras.Model) -> None:

@@ -83,6 +83,7 @@ def start_run(
     refuse_other_workers(workers)
     if run is not None and not (
         units in (None, run.engine.part_rows)
+        and run.rows_per_unit == rows_per_unit
         and _continues(run, optimizer, model, sampling, seeded, loss)
     ):
         run = None
@@ -151,6 +152,7 @@ def start_run(
         Record(entry=entry, counter=counter),
         loss,
         limit,
+        rows_per_unit=rows_per_unit,
     )
     state.run = run
     model.train_function = None

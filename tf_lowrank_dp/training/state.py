@@ -45,6 +45,7 @@ class Run:
         version: of `SPENDING`, when `others` were found.
         noted_steps: int64 variable, releases of the run that the ledger's file holds, ahead of
             those taken.
+        rows_per_unit: number of rows of each unit of a batch.
     """
 
     engine: PrivateGradients
@@ -60,6 +61,7 @@ class Run:
     others: frozenset[Record] = frozenset()
     version: int = -1
     noted_steps: tf.Variable = dataclasses.field(default_factory=_counter)
+    rows_per_unit: int = 1
 
     @property
     def steps(self) -> int:
