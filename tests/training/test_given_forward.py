@@ -1,5 +1,7 @@
 """A forward is looked at again where it is another function, or uses other numbers."""
 
+import functools
+
 import keras
 import pytest
 import tensorflow as tf
@@ -125,6 +127,50 @@ def test_a_number_of_the_loop_that_may_come_from_the_batch_is_refused(loop, made
             return tf.reduce_mean(model(b["x"] / largest) ** 2, axis=-1), ()
 
         trainer.apply(trainer.gradients(forward, batch))
+
+    step(next(batches))
+    with pytest.raises(tfdp.UnsupportedModelError, match="computed from the batch"):
+        step(next(batches))
+
+
+class Subtracts:
+    def __init__(self, model, mean):
+        self.model, self.mean = model, mean
+
+    def __call__(self, batch):
+        return tf.reduce_mean(self.model(batch["x"] - self.mean) ** 2, axis=-1), ()
+
+    def losses(self, batch):
+        return self(batch)
+
+
+def in_a_partial(model, mean):
+    def forward(batch, mean):
+        return tf.reduce_mean(model(batch["x"] - mean) ** 2, axis=-1), ()
+
+    return functools.partial(forward, mean=mean)
+
+
+def in_a_tuple(model, mean):
+    moments = mean, tf.ones_like(mean)
+    return lambda b: (tf.reduce_mean(model((b["x"] - moments[0]) / moments[1]) ** 2, axis=-1), ())
+
+
+def in_a_dict(model, mean):
+    moments = {"mean": [mean.numpy()]}
+    return lambda b: (tf.reduce_mean(model(b["x"] - moments["mean"][0]) ** 2, axis=-1), ())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [in_a_partial, in_a_tuple, in_a_dict, Subtracts, lambda *a: Subtracts(*a).losses],
+)
+def test_it_is_refused_whatever_hands_it_over(loop, made):
+    model, trainer, batches = loop
+
+    def step(batch):
+        mean = tf.reduce_mean(batch["x"], 0)
+        trainer.apply(trainer.gradients(made(model, mean), batch))
 
     step(next(batches))
     with pytest.raises(tfdp.UnsupportedModelError, match="computed from the batch"):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from types import CellType, CodeType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -55,7 +57,8 @@ class Code:
 
     A function that is written inside of a training loop is made at each step, over the same
     objects; one that is written before it may use numbers that change.  Numbers and texts are
-    compared by value, all else by identity: what changes inside of an object is not seen.
+    compared by value, other tuples, lists and dicts and what is called by what they hold, all else
+    by identity: what changes inside of an object is not seen.
     """
 
     def __init__(self, function: Callable):
@@ -73,8 +76,7 @@ class Code:
         parts = _parts(function)
         if parts[0] is not self._parts[0] or len(parts) != len(self._parts):
             return False
-        pairs = zip(parts, self._parts, strict=True)
-        others = [new for new, old in pairs if not _is_same(new, old)]
+        others = _others(parts, self._parts)
         if any(isinstance(other, tf.Tensor | np.ndarray) for other in others):
             raise _of_the_loop("another tensor or array from outside than the step before")
         return not others
@@ -91,16 +93,30 @@ def _of_the_loop(what: str) -> UnsupportedModelError:
 
 
 _BY_VALUE = (bool, int, float, complex, str, bytes)
+_THEMSELVES = (tf.Module, keras.Layer, type, FunctionType, MethodType)
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    if one is other:
-        return True
-    return type(one) is type(other) and isinstance(one, _BY_VALUE) and one == other
+def _others(new: Any, old: Any) -> list:
+    """What of `new` is not what it was, in containers and in objects of the user's own as well."""
+    if new is old or (isinstance(new, _BY_VALUE) and type(new) is type(old) and new == old):
+        return []
+    if type(new) is not type(old):
+        return [new]
+    if isinstance(new, dict):
+        new, old = [[*each.keys(), *each.values()] for each in (new, old)]
+    elif hasattr(new, "__dict__") and callable(new) and not isinstance(new, _THEMSELVES):
+        new, old = [[*vars(each).values()] for each in (new, old)]
+    if isinstance(new, list | tuple) and len(new) == len(old):
+        return [other for pair in zip(new, old, strict=True) for other in _others(*pair)]
+    return [new]
 
 
 def _parts(function: Callable) -> list:
     """All that makes a Python function, numbers of its module included; itself if it is none."""
+    if isinstance(function, functools.partial):
+        return [*_parts(function.func), function.args, function.keywords]
+    if not hasattr(function, "__code__") and hasattr(type(function).__call__, "__code__"):
+        function = type(function).__call__.__get__(function)  # an object that is called
     code = getattr(function, "__code__", None)
     if code is None:
         return [function]
