@@ -291,6 +291,11 @@ NO_DRAWS = {
     "repeated": ROWS.shuffle(10).repeat().batch(4).take(5),
     "augmented": ROWS.shuffle(10).batch(4, num_parallel_calls=2).map(lambda x, y: (x + 1.0, y)),
     "padded": ROWS.padded_batch(4),
+    "paired": tf.data.Dataset.zip(
+        ROWS.map(lambda x, y: x).batch(4), ROWS.map(lambda x, y: y).batch(4)
+    ),
+    "a share": ROWS.batch(4).shard(2, 0).ignore_errors(),
+    "more behind": ROWS.batch(4).concatenate(ROWS.batch(4)),
     "kept": tf.data.Dataset.from_generator(
         lambda: iter([(np.zeros((3, 2)), np.zeros(3))]),
         output_signature=(tf.TensorSpec([None, 2]), tf.TensorSpec([None])),
@@ -333,6 +338,7 @@ TWICE = {
     "batches repeated": ROWS.batch(2).repeat(5),
     "repeated and cut": ROWS.repeat().batch(2).take(25),
     "one behind the other": ROWS.concatenate(ROWS).batch(2),
+    "and some again": ROWS.concatenate(ROWS.take(10)).batch(2),
     "and augmented": ROWS.concatenate(ROWS.map(lambda x, y: (x + 1.0, y)).shuffle(10)).batch(2),
     "interleaved": tf.data.Dataset.choose_from_datasets(
         [ROWS, ROWS], tf.data.Dataset.range(2).repeat(10)
@@ -341,6 +347,7 @@ TWICE = {
     .batch(2),
 }
 ONCE = {
+    "in shares": ROWS.shard(2, 0).concatenate(ROWS.shard(2, 1)).batch(2),
     "in parts": ROWS.take(4).concatenate(ROWS.skip(4)).batch(2),
     "interleaved": tf.data.Dataset.choose_from_datasets(
         [ROWS.take(5), ROWS.skip(5)], tf.data.Dataset.range(2).repeat(5)

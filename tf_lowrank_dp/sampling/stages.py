@@ -8,7 +8,8 @@ from tf_lowrank_dp._tensorflow import inputs_of, kind_of, number_of
 
 _OF_ROWS = ("Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "AssertCardinality")
 _BATCHES = ("Batch", "ParallelBatch", "PaddedBatch")
-_ONE_WAY = (*_OF_ROWS, "Take", "Skip", "Repeat", "Filter")
+_SOME = ("Take", "Skip", "Filter", "Shard", "TakeWhile", "IgnoreErrors")
+_ONE_WAY = (*_OF_ROWS, *_SOME, "Repeat")
 
 
 def refuse_fixed_batches(dataset: tf.data.Dataset, batch_size: int) -> None:
@@ -27,6 +28,9 @@ def refuse_fixed_batches(dataset: tf.data.Dataset, batch_size: int) -> None:
     while kind_of(dataset) in _ONE_WAY:
         cached = cached or kind_of(dataset) == "Cache"
         [dataset] = inputs_of(dataset)
+    if kind_of(dataset) in ("Zip", "Concatenate"):
+        for source in inputs_of(dataset):
+            refuse_fixed_batches(source, batch_size)
     if kind_of(dataset) in _BATCHES:
         size = number_of(dataset)
         if size is None or size > batch_size:
@@ -69,8 +73,11 @@ def _repetition(dataset: tf.data.Dataset) -> str:
     if kind == "Repeat" and number_of(dataset) != 1:
         return "`.repeat()`"
     if kind in ("Concatenate", "DirectedInterleave"):
-        rows = [id(_rows_of(source)) for source in sources]
-        if len(set(rows)) < len(rows):
+        rows = [_rows_of(source) for source in sources]
+        whole = {id(root) for root, is_whole in rows if is_whole}
+        if any(
+            sum(root is other for other, _ in rows) > 1 for root, _ in rows if id(root) in whole
+        ):
             return "the same data set several times, one behind the other"
     found = [_repetition(source) for source in sources]
     if kind == "Zip" and not all(found):
@@ -84,8 +91,10 @@ def _joined(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     return inputs[1:] if kind_of(dataset) == "DirectedInterleave" else inputs
 
 
-def _rows_of(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset whose rows these are, each of them once."""
-    while kind_of(dataset) in (*_OF_ROWS, *_BATCHES):
+def _rows_of(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, bool]:
+    """The dataset whose rows these are, each of them once, and whether these are all."""
+    is_whole = True
+    while kind_of(dataset) in (*_OF_ROWS, *_SOME, *_BATCHES):
+        is_whole = is_whole and kind_of(dataset) not in _SOME
         [dataset] = inputs_of(dataset)
-    return dataset
+    return dataset, is_whole
