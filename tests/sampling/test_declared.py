@@ -323,6 +323,13 @@ def test_batches_that_may_be_draws_are_taken_as_stated(data):
     assert sampling.sampling_rate == 0.4
 
 
+@pytest.mark.parametrize("stated", [{"batch_size": 4}, {"num_examples": 10}])
+def test_batches_of_some_rows_are_no_draws_at_the_rate_1(stated):
+    """A record that comes or goes moves others to other batches: more than one contribution."""
+    with pytest.raises(ValueError, match="no Poisson draws"):
+        declared_dataset(ROWS.batch(4), sampling="poisson", sampling_rate=1.0, **stated)
+
+
 def test_the_batch_of_all_rows_is_a_draw_at_the_rate_1():
     _, sampling = declared_dataset(
         ROWS.batch(10), sampling="poisson", num_examples=10, batch_size=10

@@ -113,8 +113,8 @@ def declared_dataset(
     static = batched_sources.static_batch_size(batches.element_spec)
     if sampling == "poisson":
         declared = _declare_poisson(static, batch_size, num_examples, sampling_rate)
-        if isinstance(dataset, tf.data.Dataset) and declared.sampling_rate != 1.0:
-            refuse_fixed_batches(dataset, declared.batch_size)
+        if isinstance(dataset, tf.data.Dataset):
+            refuse_fixed_batches(dataset, declared.batch_size, declared.sampling_rate == 1.0)
     else:
         if sampling_rate is not None:
             raise ValueError(

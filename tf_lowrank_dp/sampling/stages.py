@@ -12,14 +12,15 @@ _SOME = ("Take", "Skip", "Filter", "Shard", "TakeWhile", "IgnoreErrors")
 _ONE_WAY = (*_OF_ROWS, *_SOME, "Repeat")
 
 
-def refuse_fixed_batches(dataset: tf.data.Dataset, batch_size: int) -> None:
+def refuse_fixed_batches(dataset: tf.data.Dataset, batch_size: int, all_rows: bool) -> None:
     """Refuses batches that are no Poisson draws: they are of one size, or were drawn once.
 
     Batches larger than the expected size may be thinned out by a map, with a coin for each row.
 
     Args:
-        dataset: of which independent Poisson draws were stated, at a rate below 1.
+        dataset: of which independent Poisson draws were stated.
         batch_size: the expected one.
+        all_rows: whether they were stated at the rate 1: a pass is one batch then.
 
     Raises:
         ValueError: with the stage.
@@ -30,10 +31,10 @@ def refuse_fixed_batches(dataset: tf.data.Dataset, batch_size: int) -> None:
         [dataset] = inputs_of(dataset)
     if kind_of(dataset) in ("Zip", "Concatenate"):
         for source in inputs_of(dataset):
-            refuse_fixed_batches(source, batch_size)
+            refuse_fixed_batches(source, batch_size, all_rows)
     if kind_of(dataset) in _BATCHES:
         size = number_of(dataset)
-        if size is None or size > batch_size:
+        if size is None or size > batch_size or (all_rows and int(dataset.cardinality()) == 1):
             return
         raise ValueError(
             "Expected independent Poisson draws with sampling='poisson'. Received: a dataset that "
@@ -41,7 +42,7 @@ def refuse_fixed_batches(dataset: tf.data.Dataset, batch_size: int) -> None:
             "however they were shuffled: each epoch has every row once. Declare 'shuffle', or pass "
             "arrays or tfdp.Records(source, map=...), which are then Poisson sampled for you."
         )
-    if cached:
+    if cached and not all_rows:
         raise ValueError(
             "Expected new draws in each epoch with sampling='poisson'. Received: a dataset whose "
             "batches are kept (`.cache()`) and come again. Remove it, or keep the single records."

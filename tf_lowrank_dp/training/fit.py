@@ -18,6 +18,7 @@ from tf_lowrank_dp.training.agreement import facts_of
 from tf_lowrank_dp.training.callbacks import PrivacyBudget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, is_task, split_rows, training_data
+from tf_lowrank_dp.training.inference import changes_are_told
 from tf_lowrank_dp.training.judged_fit import judged_graphs
 from tf_lowrank_dp.training.metrics import build_metrics
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
@@ -206,7 +207,7 @@ def evaluate(model: keras.Model, *args: Any, **kwargs: Any) -> Nested:
     data of KerasHub tasks, which some versions of KerasHub would do again.
     """
     look(model)
-    with SPENDING.watched(model.weights):
+    with SPENDING.watched(model.weights), changes_are_told(model):
         if is_task(model) and called_by_fit(kwargs):
             return keras.Model.evaluate(model, *args, **kwargs)
         return type(model).evaluate(model, *args, **kwargs)
@@ -218,7 +219,7 @@ def predict(model: keras.Model, *args: Any, **kwargs: Any) -> Nested:
     Callbacks may swap weights meanwhile (`SwapEMAWeights`).
     """
     look(model)
-    with SPENDING.watched(model.weights):
+    with SPENDING.watched(model.weights), changes_are_told(model):
         return type(model).predict(model, *args, **kwargs)
 
 

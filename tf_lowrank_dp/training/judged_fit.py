@@ -8,6 +8,7 @@ import keras
 
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData
+from tf_lowrank_dp.training.inference import refuse_writes_at_inference
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.state import state_of
 
@@ -37,4 +38,5 @@ def judged_graphs(
             return run.judged, known
     judged = JudgedGraphs(model, loss, *asked)
     judged.judge(data.element_spec)
+    refuse_writes_at_inference(model, data.element_spec["x"])
     return judged, loss
