@@ -6,6 +6,7 @@ import re
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import Sampling
@@ -151,3 +152,29 @@ def test_a_finite_sampler_is_calibrated_for_the_steps_it_has(private, small_mode
     model.fit(tfdp.PoissonSampler(*data(), batch_size=6, steps=steps), verbose=0)
     assert int(model.optimizer.iterations) == steps
     assert 2.9 <= spent(model) <= 3.0
+
+
+def test_the_graph_of_a_loop_takes_no_step_after_fit_has_used_its_budget(
+    private, small_model, data
+):
+    model = private(small_model(), epsilon=3.0, **FAST)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=20)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    loss = keras.losses.sparse_categorical_crossentropy
+
+    @tf.function(autograph=False)
+    def step(batch):
+        def forward(b):
+            return loss(b["y"], model(b["x"], training=True), from_logits=True), ()
+
+        trainer.apply(trainer.gradients(forward, batch))
+
+    batches = iter(sampler)
+    for _ in range(3):
+        step(next(batches))
+    with pytest.raises(tfdp.PrivacyBudgetExceededError):
+        model.fit(*data(), batch_size=6, epochs=50, verbose=0)
+    before = spent(model)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="budget"):
+        step(next(batches))
+    assert spent(model) == before <= 3.0

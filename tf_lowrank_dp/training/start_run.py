@@ -154,6 +154,9 @@ def start_run(
         limit,
         rows_per_unit=rows_per_unit,
     )
+    if state.run is not None:
+        with tf.init_scope():
+            state.run.allowed_in_graphs.assign(0)
     state.run = run
     model.train_function = None
     if not optimizer.built:

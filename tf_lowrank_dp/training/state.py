@@ -46,6 +46,8 @@ class Run:
         noted_steps: int64 variable, releases of the run that the ledger's file holds, ahead of
             those taken.
         rows_per_unit: number of rows of each unit of a batch.
+        allowed_in_graphs: int64 variable, releases that the budget of a custom loop's graphs
+            allows; none when another run has taken its place.
     """
 
     engine: PrivateGradients
@@ -62,6 +64,7 @@ class Run:
     version: int = -1
     noted_steps: tf.Variable = dataclasses.field(default_factory=_counter)
     rows_per_unit: int = 1
+    allowed_in_graphs: tf.Variable = dataclasses.field(default_factory=_counter)
 
     @property
     def steps(self) -> int:

@@ -254,8 +254,9 @@ class PrivateTrainer:
             "Received: another one. Stop here, compile with a larger epsilon, or plan more steps: "
             "PrivateTrainer(model, sampler, steps=...)."
         )
-        allowed = tf.constant(run.limit.allowed, tf.int64)
-        return [*checks, (run.engine.steps < allowed, message)]
+        with tf.init_scope():
+            run.allowed_in_graphs.assign(run.limit.allowed)
+        return [*checks, (run.engine.steps < run.allowed_in_graphs, message)]
 
     def _judged(self, forward: Callable, batch: Nested) -> JudgedGraphs:
         """Tries each `forward` on random data before its first release, as `fit` does."""
