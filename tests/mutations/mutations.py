@@ -914,4 +914,23 @@ MUTATIONS = [
         "training/test_given_forward.py::"
         "test_a_number_of_the_loop_that_may_come_from_the_batch_is_refused[tensor]",
     ),
+    mutation(
+        8, "layers may keep what they see at inference", "training/judged_fit.py",
+        "    refuse_writes_at_inference(model, data.element_spec[\"x\"])\n", "",
+        "training/test_inference.py::"
+        "test_a_layer_that_keeps_what_it_sees_at_inference_is_refused[as_a_layer]",
+    ),
+    mutation(
+        15, "what a test step of one's own learns is taken for private", "training/inference.py",
+        "        SPENDING.mark_unknown([model, *model.weights])\n", "        pass\n",
+        "training/test_inference.py::"
+        "test_what_is_learnt_without_privacy_is_not_taken_for_private[evaluate]",
+    ),
+    mutation(
+        13, "graphs of a loop go on with the budget that another run has used",
+        "training/start_run.py",
+        "            state.run.allowed_in_graphs.assign(0)\n", "            pass\n",
+        "training/test_budget.py::"
+        "test_the_graph_of_a_loop_takes_no_step_after_fit_has_used_its_budget",
+    ),
 ]  # fmt: skip

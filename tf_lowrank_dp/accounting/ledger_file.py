@@ -41,7 +41,9 @@ class LedgerFile:
         self._path = path
         self._process = os.getpid()
         is_new = not os.path.exists(path)
-        self._file = open(path, "w+b" if is_new else "r+b", buffering=0)
+        # Nothing is cut before the lock: another process may have made and filled it meanwhile.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        self._file = open(descriptor, "r+b", buffering=0)
         self._lock()
         content = self._file.read()
         self.ledger, self._size = _read(path, content)
@@ -97,6 +99,7 @@ class LedgerFile:
     def _write(self, line: bytes) -> None:
         """Writes a line after the last complete one, over what a crash may have left there."""
         try:
+            self._file.truncate(self._size)
             self._file.seek(self._size)
             if self._file.write(line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -211,13 +211,15 @@ class Spending:
     def watched(self, variables: Sequence[Thing]) -> Iterator[None]:
         """Inside, whatever changes these variables is post-processing: Keras' callbacks do."""
         traces = [self._traces[variable] for variable in variables]
-        for trace in traces:
-            trace.watched += 1
+        counted = []
         try:
+            for trace in traces:
+                counted.append(trace)
+                trace.watched += 1
             yield
         finally:
-            for trace in traces:
-                trace.watched -= 1
+            for trace in counted:
+                trace.watched = max(0, trace.watched - 1)  # interrupted before it grew
             self.see([v for v in variables if not self._traces[v].watched])
 
     @contextlib.contextmanager

@@ -77,8 +77,8 @@ class Traces:
         for run in [run for run in self.runs if run.reading.found]:
             reading, steps = run.reading, run.steps
             due = frozenset(each for each, found_at in reading.found.items() if steps > found_at)
+            self.attach(alive(reading.updated), due)  # before it is forgotten that it is due
             reading.found = {each: at for each, at in reading.found.items() if each not in due}
-            self.attach(alive(reading.updated), due)
 
     def _tell_readers(self) -> None:
         """Notes for each run what was added to what it reads, or will be by a step of others."""

@@ -101,10 +101,11 @@ def load_private_model(path: str) -> keras.Model:
             f"load ({str(error).strip().splitlines()[0]}). Name the module that registers them "
             "with keras.saving.register_keras_serializable: --import my_package.my_layers"
         ) from error
-    if not isinstance(model.optimizer, DPOptimizer):
+    optimizer = getattr(model, "optimizer", None)
+    if not isinstance(optimizer, DPOptimizer):
         raise ValueError(
             "Expected a model that was saved with its private optimizer, which keeps the ledger. "
-            f"Received: {path} with {type(model.optimizer).__name__}: what was spent on it is "
+            f"Received: {path} with {type(optimizer).__name__}: what was spent on it is "
             "not known."
         )
     return model
