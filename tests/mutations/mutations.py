@@ -881,7 +881,8 @@ MUTATIONS = [
     ),
     mutation(
         1, "shuffled batches are taken for Poisson draws", "sampling/declared.py",
-        "            refuse_fixed_batches(dataset, declared.batch_size)\n", "            pass\n",
+        "refuse_fixed_batches(dataset, declared.batch_size,",
+        "(lambda *ignored: None)(dataset, declared.batch_size,",
         "sampling/test_declared.py::"
         "test_batches_that_are_no_draws_are_refused_as_poisson_where_the_pipeline_tells[shuffled]",
     ),

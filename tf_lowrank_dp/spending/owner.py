@@ -201,7 +201,6 @@ class Spending:
 
     def left_in_graph(self, variables: Iterable[Thing]) -> None:
         """Has a graph note, at this place of it, what an update has left in these variables.
-
         So a look at them, whenever that is, tells what others have changed after the last update.
         """
         for variable in [variable for variable in variables if variable in self._traces]:
@@ -210,10 +209,9 @@ class Spending:
     @contextlib.contextmanager
     def watched(self, variables: Sequence[Thing]) -> Iterator[None]:
         """Inside, whatever changes these variables is post-processing: Keras' callbacks do."""
-        traces = [self._traces[variable] for variable in variables]
         counted = []
         try:
-            for trace in traces:
+            for trace in [self._traces[variable] for variable in variables]:
                 counted.append(trace)
                 trace.watched += 1
             yield
