@@ -32,6 +32,7 @@ def private(name: str, **arguments: Any) -> Callable[..., keras.optimizers.Optim
 OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {
     PLAIN: plain,
     "dpsgd": private("DPSGDOptimizer"),
+    "dpsgd-centred": private("DPSGDOptimizer", centering=True),
     "rgp": private("RGPOptimizer", rank=8),
     "lsg": private("LSGOptimizer", rank=8, sparsity=0.5),
     "sparse": private("SparseDPSGDOptimizer", sparsity=0.5),
