@@ -10,6 +10,7 @@ batches of the task.  Every run is one line of the record: what is there is not 
 """
 
 import argparse
+import functools
 import json
 import os
 import time
@@ -49,10 +50,10 @@ def mnist_cnn(activation: str) -> keras.Model:
     )
 
 
-def mnist_mlp(activation: str) -> keras.Model:
-    """Two hidden layers of 256 units."""
+def mnist_mlp(activation: str, width: int = 256) -> keras.Model:
+    """Two hidden layers of 256 units, or another width."""
     dense = [
-        kl.Dense(256, activation, kernel_initializer="he_normal", bias_initializer="zeros")
+        kl.Dense(width, activation, kernel_initializer="he_normal", bias_initializer="zeros")
         for _ in range(2)
     ]
     head = kl.Dense(10, kernel_initializer="zeros")
@@ -93,6 +94,12 @@ class Task(NamedTuple):
 TASKS = {
     "mnist": Task("mnist", mnist_cnn, 200, 500, 0.3, (0.5, 1.0, 2.0, 4.0)),
     "mnist-mlp": Task("mnist", mnist_mlp, 200, 500, 0.3, (0.5, 1.0, 2.0, 4.0)),
+    "mnist-mlp-32": Task(
+        "mnist", functools.partial(mnist_mlp, width=32), 200, 500, 0.3, (0.5, 1.0, 2.0, 4.0)
+    ),
+    "mnist-mlp-1024": Task(
+        "mnist", functools.partial(mnist_mlp, width=1024), 200, 500, 0.3, (0.5, 1.0, 2.0, 4.0)
+    ),
     "mnist-mlp-standardized": Task(
         "mnist", standardized_mnist_mlp, 200, 500, 0.3, (0.25, 0.5, 1.0, 2.0)
     ),
