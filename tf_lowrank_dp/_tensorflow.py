@@ -62,7 +62,8 @@ def elements_stay_apart() -> None:
     Segments of all elements are put one behind the other, so a number that is too large (an id
     beyond its table, in the gradient of a gather) falls into a segment of another element: it is
     dropped, as negative ones are.  Depthwise convolutions would take all elements as channels of
-    one image, which XLA mixes by zeros (infinity times zero is no number): they take a loop.
+    one image, which XLA mixes by zeros (infinity times zero is no number): they take a loop.  A
+    roll along a negative axis would be one along that of the elements: it gets its positive number.
     """
     from tensorflow.python.ops.parallel_for import pfor
 
@@ -72,6 +73,7 @@ def elements_stay_apart() -> None:
         converters[f"UnsortedSegment{name}"] = functools.partial(_with_known_segments, convert)
     for name in ("", "BackpropInput", "BackpropFilter"):
         converters.pop(f"DepthwiseConv2dNative{name}", None)
+    converters["Roll"] = functools.partial(_with_positive_axes, converters["Roll"])
 
 
 def _with_known_segments(convert: Callable, pfor_input: Any) -> Any:
@@ -81,6 +83,16 @@ def _with_known_segments(convert: Callable, pfor_input: Any) -> Any:
     numbers, count = pfor_input.stacked_input(1), pfor_input.unstacked_input(2)
     known = numbers < tf.cast(count, numbers.dtype)
     pfor_input._inputs[1] = pfor.wrap(tf.where(known, numbers, -tf.ones_like(numbers)), True)
+    return convert(pfor_input)
+
+
+def _with_positive_axes(convert: Callable, pfor_input: Any) -> Any:
+    from tensorflow.python.ops.parallel_for import pfor
+
+    pfor_input.stack_inputs([0])
+    axes = pfor_input.unstacked_input(2)
+    rank = tf.cast(tf.rank(pfor_input.stacked_input(0)) - 1, axes.dtype)
+    pfor_input._inputs[2] = pfor.wrap(tf.where(axes < 0, axes + rank, axes), False)
     return convert(pfor_input)
 
 

@@ -240,6 +240,26 @@ def test_a_number_that_is_none_is_in_no_other_examples_depthwise_gradient(layer,
     assert by <= 1.0 + 1e-5
 
 
+class Lags(L.Layer):
+    """A circular autocorrelation, and what is largest: `gather_nd` has no proof."""
+
+    def call(self, x):
+        largest = tf.gather_nd(x, tf.math.top_k(x, 4)[1][..., None], batch_dims=1)
+        lags = [keras.ops.mean(x * keras.ops.roll(x, k, axis=-1), -1) for k in range(8)]
+        return keras.ops.concatenate([keras.ops.stack(lags, -1), largest], -1)
+
+
+@pytest.mark.parametrize("bad", [np.nan, -30.0])
+def test_a_roll_from_the_last_axis_stays_within_its_example(bad):
+    x = (1.0 + 0.3 * GENERATOR.normal(size=(ROWS, 12))).astype("float32")
+    rows, record = (
+        (x, np.full((ROWS, 1), 9.0, "float32")),
+        (np.full(12, bad, "float32"), np.zeros(1)),
+    )
+    by = moved(lambda: keras.Sequential([keras.Input((12,)), Lags(), L.Dense(1)]), rows, record)
+    assert by <= 1.0 + 1e-5
+
+
 @tf.custom_gradient
 def steeper(value, by):
     return tf.identity(value), lambda d: (d * (1.0 + by), None)
