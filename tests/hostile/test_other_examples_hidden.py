@@ -9,8 +9,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops.parallel_for import pfor
 
 import tf_lowrank_dp as tfdp
+from tf_lowrank_dp._tensorflow import elements_stay_apart
 
 L = keras.layers
 GENERATOR = np.random.default_rng(0)
@@ -258,6 +260,26 @@ def test_a_roll_from_the_last_axis_stays_within_its_example(bad):
     )
     by = moved(lambda: keras.Sequential([keras.Input((12,)), Lags(), L.Dense(1)]), rows, record)
     assert by <= 1.0 + 1e-5
+
+
+def mixes_elements(pfor_input):
+    """What TensorFlow's rule for vectorising `tf.roll` was for a negative axis."""
+    return pfor.wrap(tf.roll(pfor_input.stacked_input(0), 1, 0), True)
+
+
+def test_a_rule_for_vectorising_that_is_wrong_is_noticed_and_a_loop_taken(monkeypatch):
+    elements_stay_apart()
+    monkeypatch.setitem(pfor._pfor_converter_registry, "Roll", mixes_elements)
+    x = (1.0 + 0.3 * GENERATOR.normal(size=(ROWS, 12))).astype("float32")
+    rows, record = (x, np.full((ROWS, 1), 9.0, "float32")), (np.full(12, -30.0), np.zeros(1))
+
+    def build():
+        return keras.Sequential([keras.Input((12,)), Lags(), L.Dense(1)])
+
+    assert moved(build, rows, record) <= 1.0 + 1e-5
+    with pytest.raises(tfdp.UnsupportedModelError, match="vectorises rightly.*'loop'"):
+        released(build(), *rows, gradient_method="vectorized")
+    assert moved(build, rows, record, gradient_method="loop") <= 1.0 + 1e-5
 
 
 @tf.custom_gradient

@@ -18,7 +18,8 @@ from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.methods import METHODS, RECORDED
 from tf_lowrank_dp.gradient_methods.trial import forget_plan
 from tf_lowrank_dp.tracing.example_axis import UNROLLED, Label, Rows, unmistakable_size
-from tf_lowrank_dp.tracing.random_ops import random_numbers_from
+from tf_lowrank_dp.tracing.random_draws import Source
+from tf_lowrank_dp.tracing.random_ops import ConstantSource, random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
 from tf_lowrank_dp.training.probe import probe
@@ -27,6 +28,10 @@ from tf_lowrank_dp.training.row_proof import RowProof, prove_rows
 
 # What TensorFlow and Keras raise where a method cannot be traced; vectorising loops, the third.
 _UNTRACEABLE = (ValueError, TypeError, AttributeError, NotImplementedError, tf.errors.OpError)
+
+
+_FEW = 3  # examples, of which gradients side by side are compared with those of each alone
+_SAME = {True: 0.01, False: 0.1}  # of their norm: all layers compute in float32, or not
 
 
 class Chosen(NamedTuple):
@@ -91,7 +96,14 @@ def choose(
 
     if method not in RECORDED:
         probe(model, forward, element_spec, recorded=False)
-        return Chosen(method, least, step(method, least).part())
+        chosen = Chosen(method, least, step(method, least).part())
+        if method == "vectorized" and not _agree(step(method, _FEW), step("loop", _FEW)):
+            raise UnsupportedModelError(
+                "Expected operations that TensorFlow vectorises rightly with gradient_method="
+                f"'vectorized'. Received: '{model.name}', whose gradients are then others than "
+                "those of single examples. Use gradient_method='auto' or 'loop'."
+            )
+        return chosen
     proof = probe(model, forward, element_spec, prove=prove)
     if proof.proven:
         return tried[-1]
@@ -109,10 +121,12 @@ def choose(
     )
     vectorized = step("vectorized", least)
     try:
-        step("vectorized", 2).run()  # not all that can be traced can be compiled
-        return Chosen("vectorized", least, vectorized.part())
+        step("vectorized", _FEW).run(SecretStream())  # not all that is traced can be compiled
+        if _agree(step("vectorized", _FEW), step("loop", _FEW)):
+            return Chosen("vectorized", least, vectorized.part())
     except (UnsupportedModelError, *_UNTRACEABLE):
-        return Chosen("loop", least, step("loop", least).part())
+        pass
+    return Chosen("loop", least, step("loop", least).part())
 
 
 class _Step(NamedTuple):
@@ -161,25 +175,41 @@ class _Step(NamedTuple):
                 "operations of your own, or use another gradient_method."
             ) from error
 
-    def run(self) -> None:
-        """Takes the gradients of random rows."""
-        masks = SecretStream()
-        batch = random_batch(
-            self.model,
-            self.element_spec,
-            np.random.default_rng(0),
-            self.rows,
-            (1, 4),
-            RANGES[0],
-        )
+    def run(self, numbers: Source) -> list[list[tf.Tensor]]:
+        """The gradients of random rows, of each range, with random numbers from a source."""
 
         @tf.function(autograph=False)
         def gradients(batch: Nested) -> list[tf.Tensor]:
-            with random_numbers_from(masks):
+            with random_numbers_from(numbers):
                 found = METHODS[self.method](self.model, self.forward, batch).gradients
             return [gradient.materialize() for gradient in found]
 
-        gradients(batch)
+        def batch(range_: str) -> Nested:
+            generator = np.random.default_rng(0)
+            return random_batch(self.model, self.element_spec, generator, self.rows, (1, 4), range_)
+
+        return [gradients(batch(range_)) for range_ in RANGES]
+
+
+def _agree(vectorized: _Step, loop: _Step) -> bool:
+    """Whether single examples have the gradients that they have side by side.
+
+    TensorFlow's rules for vectorising have been wrong (`elements_stay_apart`), so they are looked
+    at on random rows, with one number for all draws.  What cannot be compared agrees.
+    """
+    try:
+        runs = [step.run(ConstantSource()) for step in (vectorized, loop)]
+    except (UnsupportedModelError, *_UNTRACEABLE):
+        return True
+    layers = layers_of(vectorized.model)
+    exact = all(getattr(layer, "compute_dtype", None) in (None, "float32") for layer in layers)
+    for found, expected in zip(*runs, strict=True):
+        norm = float(tf.linalg.global_norm(expected))
+        differences = [f - e for f, e in zip(found, expected, strict=True)]
+        error = float(tf.linalg.global_norm(differences))
+        if np.isfinite(norm) and not error <= _SAME[exact] * norm:
+            return False
+    return True
 
 
 @contextlib.contextmanager
