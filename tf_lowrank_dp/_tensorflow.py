@@ -28,11 +28,16 @@ def operations_seen_by(callback: Callable) -> Iterator[None]:
     """
     from tensorflow.python.framework import op_callbacks
 
-    op_callbacks.add_op_callback(callback)
+    def listed(*args: Any, **kwargs: Any) -> Any:
+        outputs = callback(*args, **kwargs)
+        # As TensorFlow has them: some operations of other libraries add lists to them.
+        return None if outputs is None else list(outputs)
+
+    op_callbacks.add_op_callback(listed)
     try:
         yield
     finally:
-        op_callbacks.remove_op_callback(callback)
+        op_callbacks.remove_op_callback(listed)
 
 
 def mapped_in_one_thread(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:

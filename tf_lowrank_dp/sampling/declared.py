@@ -18,7 +18,12 @@ from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import batched_sources
 from tf_lowrank_dp.sampling.iterators import position_of
-from tf_lowrank_dp.sampling.stages import refuse_fixed_batches, refuse_repeated_rows
+from tf_lowrank_dp.sampling.one_shape import with_one_shape
+from tf_lowrank_dp.sampling.stages import (
+    refuse_batches_by_value,
+    refuse_fixed_batches,
+    refuse_repeated_rows,
+)
 from tf_lowrank_dp.sampling.weights import with_class_weight
 
 _CHOICE = """\
@@ -31,9 +36,10 @@ included, is not Poisson sampling.
 - "shuffle": you promise that each example occurs at most once in a pass over the data (an epoch), \
 in any order. The order is not relied upon, so each pass is accounted as one Gaussian mechanism \
 without amplification, for neighbours that replace one example. Epsilon is higher.
-Either way you promise that each row of a batch depends on one example alone. What mixes rows \
-after `.batch()`, such as `keras.layers.MixUp` and `CutMix`, or a mean over the batch, breaks it: \
-one example then moves several rows, and no clip bounds that.
+Either way you promise that each row of a batch depends on one example alone, and that no example \
+decides in which batch others are. What mixes rows after `.batch()`, such as `keras.layers.MixUp` \
+and `CutMix`, a mean over the batch, or padding to its longest row, breaks the first; filters and \
+buckets by length break the second: one example then moves several rows, and no clip bounds that.
 If your data fits in memory, pass the arrays themselves (`fit(x, y, batch_size=...)`); if it does \
 not, or is augmented, pass its single records and what is mapped over them (`tfdp.Records(source, \
 map=...)`): they are then Poisson sampled for you and nothing has to be promised."""
@@ -110,6 +116,8 @@ def declared_dataset(
             f"Received: batch_size={batch_size}."
         )
     batches = batched_sources.to_dataset(dataset)
+    if isinstance(dataset, tf.data.Dataset):
+        refuse_batches_by_value(dataset)
     static = batched_sources.static_batch_size(batches.element_spec)
     if sampling == "poisson":
         declared = _declare_poisson(static, batch_size, num_examples, sampling_rate)
@@ -129,6 +137,7 @@ def declared_dataset(
             refuse_repeated_rows(dataset)
         batches = batches.take(steps_per_pass)
         batches = batches.apply(tf.data.experimental.assert_cardinality(steps_per_pass))
+    batches = with_one_shape(batches, dataset)
     return _as_logical_batches(batches, class_weight).prefetch(tf.data.AUTOTUNE), declared
 
 

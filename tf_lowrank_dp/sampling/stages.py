@@ -10,6 +10,38 @@ _OF_ROWS = ("Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "As
 _BATCHES = ("Batch", "ParallelBatch", "PaddedBatch")
 _SOME = ("Take", "Skip", "Filter", "Shard", "TakeWhile", "IgnoreErrors")
 _ONE_WAY = (*_OF_ROWS, *_SOME, "Repeat")
+_BY_VALUE = {
+    "Filter": "`.filter()`",
+    "TakeWhile": "`.take_while()`",
+    "IgnoreErrors": "`.ignore_errors()`",
+    "GroupByWindow": "`.bucket_by_sequence_length()` or `.group_by_window()`",
+    "GroupByReducer": "`group_by_reducer`",
+    "Scan": "`.scan()`",
+    "Unique": "`.unique()`",
+}
+
+
+def refuse_batches_by_value(dataset: tf.data.Dataset) -> None:
+    """Refuses stages by which what an example holds decides where others are.
+
+    Args:
+        dataset: of batches, however they were drawn.
+
+    Raises:
+        ValueError: with the stage.
+    """
+    what = _BY_VALUE.get(kind_of(dataset))
+    if what:
+        raise ValueError(
+            "Expected batches that no example chooses for others. Received: a dataset with "
+            f"{what}, where what one example holds decides in which batch all later ones are, and "
+            "no clip bounds that. Take what is wanted beforehand, and pass arrays or "
+            "tfdp.Records(source, map=...) of it, which are Poisson sampled for you: an example "
+            "that is left out is absent then, and moves nothing. Do without buckets by length: "
+            "pad to one length."
+        )
+    for each in inputs_of(dataset):
+        refuse_batches_by_value(each)
 
 
 def refuse_fixed_batches(dataset: tf.data.Dataset, batch_size: int, all_rows: bool) -> None:

@@ -24,6 +24,7 @@ from tf_lowrank_dp.sampling import (
 from tf_lowrank_dp.sampling.parts import part, shard
 from tf_lowrank_dp.sampling.upstream import handles_read
 from tf_lowrank_dp.training.distribution import refuse_distribution
+from tf_lowrank_dp.training.preprocessed import preprocessed
 from tf_lowrank_dp.training.random_batch import completed
 from tf_lowrank_dp.training.state import state_of
 from tf_lowrank_dp.workers import Workers
@@ -167,7 +168,7 @@ def training_data(
             )
         steps = steps_per_epoch or length
         return TrainingData(
-            _preprocessed(model, dataset),
+            preprocessed(model, dataset),
             declared,
             steps,
             ends=steps == length,
@@ -196,7 +197,7 @@ def training_data(
             f"Expected steps_per_epoch to be at most the steps of the PoissonSampler, "
             f"{sampler.steps}. Received: steps_per_epoch={steps}. Leave it out."
         )
-    dataset = _preprocessed(model, own.without_draws().take(steps))
+    dataset = preprocessed(model, own.without_draws().take(steps))
     return TrainingData(
         dataset,
         sampler.sampling,
@@ -237,11 +238,6 @@ def split_rows(x: Nested, y: Nested, sample_weight: Nested, fraction: float) -> 
     return part(slice(None, at)), part(slice(at, None))
 
 
-def is_task(model: keras.Model) -> bool:
-    """Whether the model is a KerasHub task, which preprocesses its data itself."""
-    return hasattr(model, "preprocess_samples")
-
-
 def is_batched(x: Nested) -> bool:
     """Whether the data come in batches that others have drawn."""
     is_generator = hasattr(x, "__next__") or callable(x)
@@ -270,24 +266,3 @@ def _refuse_statement(
             f"{sampling_rate}, num_examples={num_examples}. Leave them out: fit draws Poisson "
             "samples of expected size batch_size from arrays."
         )
-
-
-def _preprocessed(model: keras.Model, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Applies the preprocessor of a KerasHub task to what was sampled; presence stays apart."""
-    if not is_task(model):
-        return dataset
-
-    def preprocess(batch: Nested) -> Nested:
-        batch = dict(batch)
-        processed = model.preprocess_samples(
-            batch.pop("x"), batch.pop("y", None), batch.pop("sample_weight", None)
-        )
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(processed)
-        batch["x"] = x
-        if y is not None:
-            batch["y"] = y
-        if sample_weight is not None:
-            batch["sample_weight"] = sample_weight
-        return batch
-
-    return dataset.map(preprocess, num_parallel_calls=tf.data.AUTOTUNE)

@@ -17,11 +17,12 @@ from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import facts_of
 from tf_lowrank_dp.training.callbacks import PrivacyBudget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
-from tf_lowrank_dp.training.data import TrainingData, is_task, split_rows, training_data
+from tf_lowrank_dp.training.data import TrainingData, split_rows, training_data
 from tf_lowrank_dp.training.inference import changes_are_told
 from tf_lowrank_dp.training.judged_fit import judged_graphs
 from tf_lowrank_dp.training.metrics import build_metrics
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
+from tf_lowrank_dp.training.preprocessed import is_task
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.running_fit import refuse_nesting, running
 from tf_lowrank_dp.training.saving import restore_backup

@@ -7,7 +7,8 @@ import keras
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.sampling import PoissonSampler, Records, UserSampler
-from tf_lowrank_dp.training.data import is_batched, is_task
+from tf_lowrank_dp.training.data import is_batched
+from tf_lowrank_dp.training.preprocessed import is_task
 from tf_lowrank_dp.training.state import state_of
 
 

@@ -1,0 +1,90 @@
+"""Batches from elsewhere whose rows have one shape, whatever other rows of their batch are."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import tensorflow as tf
+
+from tf_lowrank_dp._tensorflow import inputs_of, kind_of
+
+_READ_AHEAD = 2  # batches whose shapes are compared before anything is trained
+_VARIES = (
+    "Expected rows of one public shape. Received: {}. Rows that are padded to the longest of their "
+    "batch change with other examples of it, and no clip bounds by how much. Pad all to one "
+    "length, `.padded_batch(b, padded_shapes=...)`, `TextVectorization(output_sequence_length="
+    "...)`, `.to_tensor(shape=(None, n))`, sequence_length of a preprocessor; resize images; where "
+    "shapes are the same and only not known, `tf.ensure_shape`."
+)
+
+
+def with_one_shape(batches: tf.data.Dataset, source: Any) -> tf.data.Dataset:
+    """The same batches, whose axes but the first are known.
+
+    Where the specification does not know them, two batches of a `tf.data.Dataset` are read ahead:
+    what differs in them is refused, and later batches that differ end the training.
+
+    Args:
+        batches: of dense tensors; others are left to what refuses them.
+        source: what they were made of.
+
+    Raises:
+        ValueError: the shapes differ, or the pipeline pads to the longest row of a batch.
+    """
+    leaves = tf.nest.flatten(batches.element_spec)
+    dense = [spec for spec in leaves if isinstance(spec, tf.TensorSpec)]
+    if len(dense) < len(leaves) or all(_is_known(spec) for spec in dense):
+        return batches
+    if not isinstance(source, tf.data.Dataset):
+        unknown = next(spec for spec in dense if not _is_known(spec))
+        _refuse(f"batches of {tuple(unknown.shape)}, of which some axes differ")
+    if _pads(source):
+        _refuse("`.padded_batch()` without padded_shapes, which pads to the longest row of a batch")
+    ahead = [tf.nest.flatten(batch) for batch in batches.take(_READ_AHEAD)]
+    if not ahead:
+        return batches  # what is empty is refused elsewhere
+    first, *others = [[tuple(leaf.shape[1:]) for leaf in batch] for batch in ahead]
+    for other in others:
+        if other != first:
+            _refuse(f"batches whose rows have the shapes {first}, and {other}")
+
+    @tf.autograph.experimental.do_not_convert
+    def checked(*batch: Any) -> Any:
+        fixed = []
+        for leaf, shape in zip(tf.nest.flatten(batch), first, strict=True):
+            same = tf.debugging.assert_equal(
+                tf.shape(leaf)[1:], shape, _VARIES.format("a batch with others than the first")
+            )
+            with tf.control_dependencies([same]):
+                fixed.append(tf.ensure_shape(tf.identity(leaf), [leaf.shape[0], *shape]))
+        return tf.nest.pack_sequence_as(batch, fixed)
+
+    return batches.map(checked, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def refuse_unknown_shapes(batches: tf.data.Dataset, what: str) -> None:
+    """Refuses batches whose axes but the first are not all known.
+
+    Raises:
+        ValueError: says `what` they are.
+    """
+    for spec in tf.nest.flatten(batches.element_spec):
+        if not _is_known(spec):
+            _refuse(f"{what} of {tuple(spec.shape)}")
+
+
+def _refuse(what: str) -> NoReturn:
+    raise ValueError(_VARIES.format(what))
+
+
+def _is_known(spec: tf.TensorSpec) -> bool:
+    return spec.shape.rank is not None and spec.shape[1:].is_fully_defined()
+
+
+def _pads(dataset: tf.data.Dataset) -> bool:
+    """Whether a stage pads rows to the longest of their batch, as far as its result tells."""
+    if kind_of(dataset) == "PaddedBatch" and not all(
+        _is_known(spec) for spec in tf.nest.flatten(dataset.element_spec)
+    ):
+        return True
+    return any(_pads(each) for each in inputs_of(dataset))
