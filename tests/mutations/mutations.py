@@ -910,8 +910,8 @@ MUTATIONS = [
         "test_two_models_with_the_same_weights_are_not_trained_in_two_threads",
     ),
     mutation(
-        8, "a tensor of the loop in forward is taken for public", "training/given_forward.py",
-        "if any(isinstance(other, tf.Tensor | np.ndarray) for other in others):", "if False:",
+        8, "a tensor of the loop in forward is taken for public", "training/function_code.py",
+        "if any(isinstance(other, _ARRAYS) for other in others):", "if False:",
         "training/test_given_forward.py::"
         "test_a_number_of_the_loop_that_may_come_from_the_batch_is_refused[tensor]",
     ),
@@ -933,5 +933,58 @@ MUTATIONS = [
         "            state.run.allowed_in_graphs.assign(0)\n", "            pass\n",
         "training/test_budget.py::"
         "test_the_graph_of_a_loop_takes_no_step_after_fit_has_used_its_budget",
+    ),
+    mutation(
+        8, 'vectorised rolls along a negative axis are along that of the examples', '_tensorflow.py',
+        '    converters["Roll"] = functools.partial(_with_positive_axes, converters["Roll"])\n',
+        '',
+        OTHERS_HIDDEN + "test_a_roll_from_the_last_axis_stays_within_its_example[-30.0]",
+    ),
+    mutation(
+        8, 'vectorised gradients are used whatever those of single examples are', 'training/chosen_method.py',
+        '        if np.isfinite(norm) and not error <= _SAME[exact] * norm:\n            return False\n',
+        '',
+        OTHERS_HIDDEN + "test_a_rule_for_vectorising_that_is_wrong_is_noticed_and_a_loop_taken",
+    ),
+    mutation(
+        1, 'one example decides in which batch others are', 'sampling/declared.py',
+        '        refuse_batches_by_value(dataset)\n',
+        '        pass\n',
+        "sampling/test_declared.py::"
+        "test_batches_that_an_example_chooses_for_others_are_refused[buckets-shuffle]",
+    ),
+    mutation(
+        1, 'rows are padded to the longest of their batch', 'sampling/declared.py',
+        '    batches = with_one_shape(batches, dataset)\n',
+        '',
+        "sampling/test_declared.py::"
+        "test_rows_padded_to_the_longest_of_their_batch_are_refused[ragged]",
+    ),
+    mutation(
+        8, "a preprocessor of the user's own sees all rows of a draw", 'training/preprocessed.py',
+        '    seen_whole = _is_stock(model)\n',
+        '    seen_whole = True\n',
+        "training/test_preprocessed.py::"
+        "test_a_preprocessor_of_ones_own_sees_one_row_at_a_time[the largest]",
+    ),
+    mutation(
+        16, 'masks of a preprocessor follow the global seed', 'training/preprocessed.py',
+        '        with random_numbers_from(stream), seeds_kept():\n',
+        '        with seeds_kept():\n',
+        "training/test_preprocessed.py::test_masks_that_a_preprocessor_draws_follow_no_seed",
+    ),
+    mutation(
+        16, 'what a source draws when a record is read follows the global seed', 'training/python_numbers.py',
+        '            np.random.seed(np.frombuffer(secrets.token_bytes(256), np.uint32))\n',
+        '            pass\n',
+        "training/test_python_numbers.py::"
+        "test_numbers_of_python_and_numpy_are_secret_in_fit_and_go_on_as_before",
+    ),
+    mutation(
+        8, 'what functions of a forward use is not looked at', 'training/function_code.py',
+        '            return self._of_function(thing) if _is_own(thing) else _Itself(thing)\n',
+        '            return _Itself(thing.__code__)\n',
+        "training/test_given_forward.py::"
+        "test_it_is_refused_whatever_hands_it_over[of_the_notebook]",
     ),
 ]  # fmt: skip

@@ -19,7 +19,7 @@ def labels(batches):
 
 
 class Sequence(keras.utils.PyDataset):
-    """Batches of examples of varying length, which counts the passes over it."""
+    """Batches of two examples, which counts the passes over it."""
 
     def __init__(self, count=3):
         super().__init__()
@@ -30,7 +30,7 @@ class Sequence(keras.utils.PyDataset):
         return self.count
 
     def __getitem__(self, index):
-        return np.zeros((2, index + 1)), np.full(2, index)
+        return np.zeros((2, 3)), np.full(2, index)
 
     def on_epoch_begin(self):
         self.events.append("begin")
@@ -90,7 +90,7 @@ def test_an_infinite_dataset_is_refused_with_shuffle():
 
 
 def test_an_unknown_length_needs_steps_per_epoch_with_shuffle():
-    unknown = dataset().filter(lambda x, y: True)
+    unknown = dataset().flat_map(lambda *batch: tf.data.Dataset.from_tensors(batch))
     with pytest.raises(ValueError, match="steps_per_epoch"):
         declared_dataset(unknown, sampling="shuffle", batch_size=4)
     batches, sampling = declared_dataset(
@@ -173,11 +173,11 @@ def test_batches_of_one_size_are_no_poisson_draws():
 
 def test_a_generator_continues_where_the_last_pass_stopped():
     """Reading ahead for the shapes loses and repeats nothing."""
-    source = ((np.full((2, i % 3), i), np.full(2, i)) for i in range(6))
+    source = ((np.full((2 + i % 2, 3), i), np.full(2 + i % 2, i)) for i in range(6))
     batches, _ = declared_dataset(source, sampling="shuffle", batch_size=2, steps_per_epoch=3)
-    assert batches.element_spec["x"].shape.as_list() == [None, None]
-    assert labels(batches) == [[0, 0], [1, 1], [2, 2]]
-    assert labels(batches) == [[3, 3], [4, 4], [5, 5]]
+    assert batches.element_spec["x"].shape.as_list() == [None, 3]
+    assert labels(batches) == [[0, 0], [1, 1, 1], [2, 2]]
+    assert labels(batches) == [[3, 3, 3], [4, 4], [5, 5, 5]]
 
 
 def test_a_call_that_fails_takes_nothing_from_a_generator():
@@ -215,7 +215,7 @@ def test_a_pass_over_a_generator_ends_after_steps_per_epoch():
 
 def test_a_pass_that_ends_early_is_an_error():
     """Else the data would be read more often than the passes that are accounted."""
-    unknown = dataset().filter(lambda x, y: True)
+    unknown = dataset().flat_map(lambda *batch: tf.data.Dataset.from_tensors(batch))
     batches, _ = declared_dataset(unknown, sampling="shuffle", batch_size=4, steps_per_epoch=30)
     with pytest.raises(tf.errors.FailedPreconditionError, match="expected to contain 30"):
         list(batches)
@@ -294,7 +294,7 @@ NO_DRAWS = {
     "paired": tf.data.Dataset.zip(
         ROWS.map(lambda x, y: x).batch(4), ROWS.map(lambda x, y: y).batch(4)
     ),
-    "a share": ROWS.batch(4).shard(2, 0).ignore_errors(),
+    "a share": ROWS.batch(4).shard(2, 0).skip(1),
     "more behind": ROWS.batch(4).concatenate(ROWS.batch(4)),
     "kept": tf.data.Dataset.from_generator(
         lambda: iter([(np.zeros((3, 2)), np.zeros(3))]),
@@ -379,3 +379,84 @@ def test_rows_that_come_again_within_a_pass_are_refused_where_the_pipeline_tells
 def test_rows_that_come_once_are_one_pass(data):
     _, sampling = declared_dataset(ONCE[data], sampling="shuffle", batch_size=2)
     assert sampling.steps_per_pass == 5
+
+
+LENGTHS = ROWS.map(lambda x, y: (tf.range(y + 1), y))
+BY_VALUE = {
+    "filter": ROWS.filter(lambda x, y: y < 9).shuffle(10).batch(4),
+    "filter of batches": ROWS.batch(4).filter(lambda x, y: tf.reduce_sum(y) < 9).prefetch(1),
+    "take while": ROWS.take_while(lambda x, y: y < 9).batch(4),
+    "damaged": ROWS.map(lambda x, y: (x, tf.debugging.check_numerics(tf.cast(y, "float32"), "")))
+    .ignore_errors()
+    .batch(4),
+    "buckets": LENGTHS.bucket_by_sequence_length(
+        lambda x, y: tf.size(x), [4], [4, 4], padded_shapes=([10], [])
+    ),
+    "running sum": ROWS.scan(tf.zeros(2), lambda s, row: (s + row[0], row)).batch(4),
+    "zipped": tf.data.Dataset.zip(
+        ROWS.map(lambda x, y: x).batch(4), ROWS.map(lambda x, y: y).filter(lambda y: y < 9).batch(4)
+    ),
+}
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "shuffle"])
+@pytest.mark.parametrize("data", BY_VALUE)
+def test_batches_that_an_example_chooses_for_others_are_refused(data, sampling):
+    """One record replaced moved 5 to 21 clips in a pass: all later batches are others."""
+    stated = {"num_examples": 10} if sampling == "poisson" else {"steps_per_epoch": 2}
+    with pytest.raises(ValueError, match="no example chooses for others"):
+        declared_dataset(BY_VALUE[data], sampling=sampling, batch_size=4, **stated)
+
+
+def test_what_is_filtered_beforehand_is_sampled_as_the_remedy_says():
+    x, y = (np.stack(part) for part in zip(*ROWS.filter(lambda x, y: y < 9), strict=True))
+    sampler = PoissonSampler(x, y, batch_size=4)
+    assert sampler.sampling.kind == "poisson" and sampler.num_examples == 9
+
+
+def unequal(lengths):
+    return tf.data.Dataset.from_generator(
+        lambda: iter([np.zeros((2, n), "float32") for n in lengths]),
+        output_signature=tf.TensorSpec([None, None]),
+    )
+
+
+PADDED = {
+    "padded": LENGTHS.padded_batch(4),
+    "ragged": LENGTHS.ragged_batch(4).map(lambda x, y: (x.to_tensor(), y)),
+    "words": ROWS.map(lambda x, y: tf.strings.reduce_join(tf.repeat("w ", y)))
+    .batch(4)
+    .map(keras.layers.TextVectorization(vocabulary=["w"])),
+    "of a generator": unequal([3, 4]),
+}
+
+
+@pytest.mark.parametrize("data", PADDED)
+def test_rows_padded_to_the_longest_of_their_batch_are_refused(data):
+    """One long record moved the others of its batch: 6 clips for 2."""
+    steps = 2 if data == "of a generator" else None
+    with pytest.raises(ValueError, match="one public shape.*padded to the longest"):
+        declared_dataset(PADDED[data], sampling="shuffle", batch_size=4, steps_per_epoch=steps)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        LENGTHS.padded_batch(4, padded_shapes=([10], [])),
+        LENGTHS.ragged_batch(4).map(lambda x, y: (x.to_tensor(shape=(None, 10)), y)),
+        unequal([3, 3]),
+    ],
+)
+def test_rows_of_one_length_are_taken_and_their_shape_is_known(data):
+    steps = None if data.cardinality() > 0 else 2
+    batches, _ = declared_dataset(data, sampling="shuffle", batch_size=4, steps_per_epoch=steps)
+    assert batches.element_spec["x"].shape[1] in (3, 10)
+    assert len(list(batches.take(2))) == 2
+
+
+def test_a_later_batch_of_another_shape_ends_the_pass_with_a_sentence():
+    batches, _ = declared_dataset(
+        unequal([3, 3, 4]), sampling="shuffle", batch_size=2, steps_per_epoch=3
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one public shape"):
+        list(batches)

@@ -1,6 +1,7 @@
 """A forward is looked at again where it is another function, or uses other numbers."""
 
 import functools
+import types
 
 import keras
 import pytest
@@ -161,10 +162,75 @@ def in_a_dict(model, mean):
     return lambda b: (tf.reduce_mean(model(b["x"] - moments["mean"][0]) ** 2, axis=-1), ())
 
 
+class Keeps:
+    """A loop as an object that lives as long as the loop: its attribute changes, not itself."""
+
+    def __init__(self, model):
+        self.model, self.shown = model, None
+
+    def normalised(self, x):
+        return x - self.mean
+
+    def losses(self, batch):
+        return losses_of(lambda x: self.model(self.normalised(x)), batch), ()
+
+
+def as_an_attribute(model, mean, kept={}):  # noqa: B006
+    loop = kept.setdefault(id(model), Keeps(model))
+    loop.mean = mean
+    return loop.losses
+
+
+def in_a_helper(model, mean):
+    def normalised(x):
+        return x - mean
+
+    return lambda b: (losses_of(lambda x: model(normalised(x)), b), ())
+
+
+def in_a_namespace(model, mean):
+    moments = types.SimpleNamespace(mean=mean, count=3)
+    return lambda b: (losses_of(lambda x: model(x - moments.mean), b), ())
+
+
+def in_a_partial_of_a_cell(model, mean):
+    centred = functools.partial(tf.subtract, y=mean)
+    return lambda b: (losses_of(lambda x: model(centred(x)), b), ())
+
+
+def as_a_number_of_numpy(model, mean):
+    largest = mean.numpy().max()
+    return lambda b: (losses_of(lambda x: model(x / largest), b), ())
+
+
+module_mean = 0.0
+
+
+def centred_by_the_module(x):
+    return x - module_mean
+
+
+def of_the_notebook(model, mean):
+    global module_mean
+    module_mean = mean
+    return lambda b: (losses_of(lambda x: model(centred_by_the_module(x)), b), ())
+
+
+def in_an_array_that_is_filled(model, mean, kept={}):  # noqa: B006
+    buffer = kept.setdefault(id(model), 0.0 * mean.numpy())
+    buffer[:] = mean + len(kept)
+    kept[len(kept)] = None
+    return lambda b: (losses_of(lambda x: model(x - buffer), b), ())
+
+
 @pytest.mark.parametrize(
     "made",
-    [in_a_partial, in_a_tuple, in_a_dict, Subtracts, lambda *a: Subtracts(*a).losses],
-)
+    [
+        in_a_partial, in_a_tuple, in_a_dict, Subtracts, lambda *a: Subtracts(*a).losses,
+        as_an_attribute, in_a_helper, in_a_namespace, in_a_partial_of_a_cell, of_the_notebook,
+        as_a_number_of_numpy, in_an_array_that_is_filled,
+    ],
+)  # fmt: skip
 def test_it_is_refused_whatever_hands_it_over(loop, made):
     model, trainer, batches = loop
 
@@ -175,6 +241,16 @@ def test_it_is_refused_whatever_hands_it_over(loop, made):
     step(next(batches))
     with pytest.raises(tfdp.UnsupportedModelError, match="computed from the batch"):
         step(next(batches))
+
+
+def test_what_a_loop_keeps_beside_what_its_forward_uses_is_not_looked_at(loop):
+    """Losses that are shown, and a module's tensors of other names, change at each step."""
+    model, trainer, batches = loop
+    keeps = Keeps(model)
+    keeps.mean = tf.zeros(5)
+    for batch in batches:
+        trainer.apply(trainer.gradients(keeps.losses, batch))
+        keeps.shown = tf.reduce_mean(batch["x"])
 
 
 def test_a_tensor_of_the_graph_around_a_forward_is_refused_with_a_sentence(loop):

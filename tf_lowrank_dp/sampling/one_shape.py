@@ -52,8 +52,9 @@ def with_one_shape(batches: tf.data.Dataset, source: Any) -> tf.data.Dataset:
     def checked(*batch: Any) -> Any:
         fixed = []
         for leaf, shape in zip(tf.nest.flatten(batch), first, strict=True):
+            expected = tf.constant(shape, tf.int32)
             same = tf.debugging.assert_equal(
-                tf.shape(leaf)[1:], shape, _VARIES.format("a batch with others than the first")
+                tf.shape(leaf)[1:], expected, _VARIES.format("a batch with others than the first")
             )
             with tf.control_dependencies([same]):
                 fixed.append(tf.ensure_shape(tf.identity(leaf), [leaf.shape[0], *shape]))

@@ -24,6 +24,7 @@ from tf_lowrank_dp.training.metrics import build_metrics
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.preprocessed import is_task
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
+from tf_lowrank_dp.training.python_numbers import secret_python_numbers
 from tf_lowrank_dp.training.running_fit import refuse_nesting, running
 from tf_lowrank_dp.training.saving import restore_backup
 from tf_lowrank_dp.training.start_run import start_run, units_of_parts
@@ -184,7 +185,8 @@ def fit(
     for callback in budgets:
         callback.steps_per_epoch = _steps_taken(model, data)
     callbacks = [guard, *callbacks, StepGuard([guard, *budgets])]
-    with running(model, run), SPENDING.watched(model.weights):
+    numbers = secret_python_numbers(optimizer.seed is not None)
+    with running(model, run), SPENDING.watched(model.weights), numbers:
         return keras.Model.fit(
             model,
             data.dataset,

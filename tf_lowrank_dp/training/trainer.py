@@ -19,7 +19,8 @@ from tf_lowrank_dp.training.agreement import refuse_custom_loop
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.draws import Check, Draws, refuse_at_once, refuse_in_graph, withheld
-from tf_lowrank_dp.training.given_forward import Code, check_batch, spec_of, with_outputs
+from tf_lowrank_dp.training.function_code import Code
+from tf_lowrank_dp.training.given_forward import check_batch, spec_of, with_outputs
 from tf_lowrank_dp.training.handed_out import HandedOut
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
 from tf_lowrank_dp.training.passes import Passes
@@ -98,8 +99,7 @@ class PrivateTrainer:
         if sampling.unit == "user":
             raise ValueError(
                 "Expected a sampler of examples: a custom loop clips each row by itself. Received: "
-                "one of users. Use model.fit(unit_ids=..., rows_per_unit=...), or give each user "
-                "one row."
+                "one of users. Use model.fit(unit_ids=..., rows_per_unit=...), or one row a user."
             )
         steps = steps or getattr(sampler, "steps", None)
         if steps is None and private_optimizer(model).noise_multiplier is None:
@@ -132,8 +132,8 @@ class PrivateTrainer:
                 returns one loss per example, `(b,)`, and anything else as nested tensors
                 `(b, ...)`.  It is traced into a graph, also in eager mode, and first with random
                 data: pass the same function at each step, as another one, or one whose Python
-                numbers have changed, is tried and traced anew.  What changes inside of objects
-                that it uses is not seen: use a `tf.Variable`.
+                numbers have changed, is tried and traced anew.  Seen is what it uses of closures,
+                functions of yours, objects and its module, not what layers hold.
             batch: a logical batch, see `tf_lowrank_dp.sampling.batch`.
 
         Raises:
@@ -288,8 +288,8 @@ class PrivateTrainer:
         run = self._run
         if state_of(self._model).run is not run:
             raise RuntimeError(
-                "Expected the trainer that began last. Received: one whose run has ended, because "
-                f"'{self._model.name}' has been trained otherwise since. Make a new PrivateTrainer."
+                "Expected the trainer that began last. Received: one whose run has ended, as "
+                f"'{self._model.name}' was trained otherwise since. Make a new PrivateTrainer."
             )
         if private_optimizer(self._model) is not run.optimizer:
             raise RuntimeError(
