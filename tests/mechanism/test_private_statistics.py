@@ -93,6 +93,14 @@ def test_tokens_are_counted_whatever_holds_them(without_noise, records, as_bytes
     np.testing.assert_array_equal(found.value, [1.0, 2.0, 1.0])
 
 
+def test_a_dataset_of_batches_is_refused_and_without_them_it_counts(without_noise):
+    """Of single tokens a batch would look like one record: one moved 141 counts."""
+    rows = tf.data.Dataset.from_tensor_slices(["w1", "w2", "w1"]).map(lambda word: word[None])
+    with pytest.raises(ValueError, match="would count as one"):
+        counts_of(tf.data.Dataset.from_tensor_slices(["w1", "w2", "w1"]).batch(3))
+    assert counts_of(rows).sum() == 3
+
+
 def test_tensors_of_whole_texts_are_refused_as_texts_are():
     for text in ("a b", b"a b", tf.constant("a b")):
         with pytest.raises(ValueError, match="Split it first"):

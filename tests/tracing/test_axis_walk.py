@@ -26,6 +26,7 @@ ROWS = {
     "einsum": lambda x: tf.einsum("bti,io->bto", x, KERNEL),
     "einsum over positions": lambda x: tf.einsum("bti,bsi->bts", x, x),
     "transposed": lambda x: tf.transpose(x, [2, 0, 1]),
+    "transposed from the back": lambda x: tf.transpose(x, [-3, -1, -2]),
     "positions in the first axis": lambda x: tf.reshape(x, [-1, WIDTH]) @ KERNEL,
     "positions first, then merged": lambda x: tf.reshape(tf.transpose(x, [1, 0, 2]), [-1, WIDTH]),
     "merged and back": lambda x: tf.reshape(tf.reshape(x, [-1, WIDTH]) @ KERNEL, [SIZE, -1]),
@@ -173,6 +174,7 @@ UNKNOWN = {
     "segments of unknown ids": lambda x: tf.math.unsorted_segment_sum(
         x, tf.where(KERNEL[0, 0] > 0.0, tf.range(SIZE), 0), SIZE
     ),
+    "one segment too many": lambda x: tf.math.unsorted_segment_sum(x, tf.range(SIZE), SIZE + 1),
     "rows selected by number": lambda x: tf.raw_ops.Select(
         condition=tf.range(SIZE) > 3, x=x, y=-x
     ),

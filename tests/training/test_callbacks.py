@@ -49,6 +49,17 @@ def of(entry, steps):
     return dataclasses.replace(entry, steps=steps)
 
 
+def test_it_stops_without_an_error_where_an_execution_is_longer_than_an_epoch(
+    private, small_model, data
+):
+    """Keras numbers the steps that an epoch cuts off as if they had been taken."""
+    model = private(small_model(), **{**NOISY, "steps_per_execution": 5})
+    entry = LedgerEntry(Sampling.poisson(24, 8), NOISY["noise_multiplier"])
+    budget = PrivacyLedger([entry]).epsilon(DELTA, accountant="rdp", extra=[of(entry, 4)]) * 1.001
+    fit(model, data, tfdp.PrivacyBudget(budget), epochs=9)
+    assert int(model.optimizer.iterations) == 3
+
+
 class Meddle(keras.callbacks.Callback):
     """Goes on after a stop, or changes the steps of an execution."""
 

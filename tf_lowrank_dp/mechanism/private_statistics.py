@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp import _validate
+from tf_lowrank_dp._tensorflow import kind_of
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.mechanism.clipping import clip_factors
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
@@ -138,6 +139,12 @@ def private_histogram(
             f"{len(candidates)}, of which {len(positions)} are different. Remove the doubles."
         )
     counts = np.zeros(len(positions), np.float64)
+    if isinstance(records, tf.data.Dataset) and kind_of(records) in ("Batch", "ParallelBatch"):
+        raise ValueError(
+            "Expected the tokens of one record in each element. Received: a dataset of batches "
+            "(`.batch()`), whose records would count as one. Pass records one by one: leave it "
+            "out, or dataset.unbatch()."
+        )
     for tokens in records:
         if _is_whole_text(tokens):
             raise ValueError(

@@ -23,7 +23,7 @@ def transpose(o: Operation) -> Label:
     label, order = o.labels[0], o.value(1)
     if not isinstance(label, Rows) or order is None:
         return o.unknown
-    return Rows(list(order).index(label.axis), label.inner)
+    return Rows([axis % len(order) for axis in order.tolist()].index(label.axis), label.inner)
 
 
 def blocks(o: Operation) -> Label:
@@ -221,7 +221,10 @@ def segments(o: Operation) -> Label:
     rows = np.arange(len(order))
     count = int(np.sum(order == 0))
     if count and label.inner % count == 0 and np.array_equal(order, rows // count):
-        return Rows(0, label.inner // count)
+        found, out = Rows(0, label.inner // count), o.out_shape()
+        is_sorted = len(o.labels) == 2  # as many segments as there are, which no shape tells
+        known = is_sorted or (out is not None and o.spans(found, out[0]))
+        return found if known else o.unknown
     owners = rows // label.inner % o.size
     shared = any(len(set(owners[order == number])) > 1 for number in set(order.tolist()))
     return o.joined if shared else o.unknown

@@ -66,7 +66,8 @@ class PrivacyBudget(keras.callbacks.Callback):
         self._refuse_if_spent(batch)  # a callback may have trained on, or spent, since then
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        if not self._has_room(batch + 1):
+        ended = self.steps_per_epoch is not None and batch + 1 >= self.steps_per_epoch
+        if not self._has_room(0 if ended else batch + 1):
             self.model.stop_training = True
         if self.every is None:
             return
