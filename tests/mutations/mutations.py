@@ -939,7 +939,8 @@ MUTATIONS = [
         "_tensorflow.py",
         '    converters["Roll"] = functools.partial(_with_positive_axes, converters["Roll"])\n',
         "",
-        OTHERS_HIDDEN + "test_a_roll_from_the_last_axis_stays_within_its_example[-30.0]",
+        "port/test_tensorflow.py::"
+        "test_an_element_that_holds_no_numbers_changes_no_other[roll-True]",
     ),
     mutation(
         8, "vectorised gradients are used whatever those of single examples are",
