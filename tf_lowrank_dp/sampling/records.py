@@ -30,7 +30,8 @@ class Records:
     Formal guarantees, if `source[i]` is one record that depends on nothing else:
         * A row of a batch depends on one record, and each record is in at most one row: `map` gets
           one record, is traced once, and is refused if it keeps state or calls Python.
-        * Random numbers in `map` come from a secret stream, whatever seeds it is given.
+        * Random numbers in `map` come from a secret stream, whatever seeds it is given; those that
+          `source[i]` draws from `random` or `numpy.random` are secret in `fit`.
         * A record that cannot be read or mapped, or that has another shape than others, is absent
           from its draw, as if it had not been drawn.
 
