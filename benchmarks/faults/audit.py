@@ -2,6 +2,7 @@
 
 python -m benchmarks.faults.audit canaries --json canaries.json
 python -m benchmarks.faults.audit membership --data-dir DIR --json membership.json
+python -m benchmarks.faults.audit membership --data-dir DIR --examples 1000 --networks 1
 
 `canaries` trains on nothing but canaries with directions of their own, with the optimizers as they
 are and with mechanisms that are broken on purpose.  `membership` attacks small networks that were
@@ -11,6 +12,7 @@ trained on few images of MNIST.  Both use the tools of `tf_lowrank_dp.auditing`.
 import argparse
 import itertools
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -33,6 +35,12 @@ ORIGIN = origin(__file__)
 
 CORRECT = "as it is"
 NON_PRIVATE = "without privacy"
+ATTACKED = {
+    **canary_run.OPTIMIZERS,
+    "Sparse DP-SGD": tfdp.SparseDPSGDOptimizer,
+    "DP-PowerSGD": tfdp.DPPowerSGDOptimizer,
+}
+"""Whose models `membership` attacks."""
 NUM_CANARIES = {"GEP": 4000}
 """GEP forms the gradient of each example; the others have `--canaries`."""
 
@@ -84,10 +92,15 @@ def attack_members(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     order = np.random.default_rng(args.seed).permutation(len(x))
     public, order = order[: args.public], order[args.public :]
     parts = np.reshape(order[: 2 * args.examples * args.networks], (args.networks, 2, -1))
-    sigma = tfdp.calibrate_noise_multiplier(
-        args.epsilon, args.delta, args.private_batch_size, args.examples, args.private_epochs
-    )
-    for name in [NON_PRIVATE, *canary_run.OPTIMIZERS]:
+    cases = [(NON_PRIVATE, math.inf), *itertools.product(ATTACKED, args.epsilons)]
+    for name, epsilon in cases:
+        sigma = (
+            tfdp.calibrate_noise_multiplier(
+                epsilon, args.delta, args.private_batch_size, args.examples, args.private_epochs
+            )
+            if name != NON_PRIVATE
+            else 0.0
+        )
         records = [
             attack_one(args, name, sigma, number, (x[a], y[a]), (x[b], y[b]), x[public])
             for number, (a, b) in enumerate(parts)
@@ -96,6 +109,7 @@ def attack_members(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         measured = sum(r["num_measured"] for r in records)
         yield {
             "method": name,
+            "target_epsilon": None if name == NON_PRIVATE else epsilon,
             "accuracy": correct / measured,
             "interval_95": [
                 float(lower_bound(correct, measured, 0.975)),
@@ -169,8 +183,8 @@ def private_optimizer(name, inner, sigma, public) -> keras.optimizers.Optimizer:
             residual_clip=0.4,
             noise_multiplier=sigma,
         )
-    rank = {} if name == "DP-SGD" else {"rank": 8}
-    return canary_run.OPTIMIZERS[name](inner, l2_norm_clip=1.0, noise_multiplier=sigma, **rank)
+    own = {"DP-SGD": {}, "Sparse DP-SGD": {"sparsity": 0.5}}.get(name, {"rank": 8})
+    return ATTACKED[name](inner, l2_norm_clip=1.0, noise_multiplier=sigma, **own)
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -201,7 +215,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     members.add_argument("--private-epochs", type=int, default=10)
     members.add_argument("--private-batch-size", type=int, default=1000)
     members.add_argument("--lr", type=float, default=0.002)
-    members.add_argument("--epsilon", type=float, default=8.0)
+    members.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 3.0, 8.0])
     members.add_argument("--delta", type=float, default=1e-5)
     return parser.parse_args(argv)
 
@@ -212,12 +226,12 @@ def main(argv: list[str] | None = None) -> None:
     settings = {k: v for k, v in vars(args).items() if k not in ("records", "json", "data_dir")}
     start, records = time.perf_counter(), []
     for record in args.records(args):
-        records.append(record)
+        records.append({**record, "script": ORIGIN["script"]})
         print({k: v for k, v in record.items() if k != "networks"}, flush=True)
         report = {
             "settings": settings,
-            **ORIGIN,
-            "records": records,
+            "environment": ORIGIN["environment"],
+            "runs": records,
             "wall_s": time.perf_counter() - start,
         }
         if args.json:

@@ -187,11 +187,42 @@ def subspaces() -> Figure:
     return figure
 
 
+def membership() -> Figure:
+    """Accuracy of a membership attack over epsilon, with intervals; guessing is 50 %."""
+    runs = lines("membership")
+    figure = Figure(figsize=(6.5, 3.2), layout="constrained")
+    axes = figure.subplots()
+    [free] = [run for run in runs if run["target_epsilon"] is None]
+    private = [run for run in runs if run is not free]
+    names = list(dict.fromkeys(run["method"] for run in private))
+    epsilons = sorted({run["target_epsilon"] for run in private})
+    for number, name in enumerate(names):
+        found = [run for run in private if run["method"] == name]
+        places = [epsilons.index(run["target_epsilon"]) + 0.1 * (number - 2) for run in found]
+        axes.errorbar(places, *_accuracies(found), marker="o", linestyle="", capsize=2, label=name)
+    place = len(epsilons)
+    axes.errorbar([place], *_accuracies([free]), color="black", marker="o", capsize=2)
+    axes.set_xticks(range(place + 1), [*(f"{each:g}" for each in epsilons), "without\nprivacy"])
+    axes.axhline(50.0, color="black", linewidth=1)
+    axes.set(xlabel="epsilon (delta 1e-5)", ylabel="attack accuracy, %")
+    axes.legend(fontsize="small", ncols=2)
+    return figure
+
+
+def _accuracies(runs: list[dict]) -> tuple[list[float], list[list[float]]]:
+    """In per cent, with how far the interval reaches below and above."""
+    means = [100 * run["accuracy"] for run in runs]
+    pairs = list(zip(means, [run["interval_95"] for run in runs], strict=True))
+    below = [mean - 100 * low for mean, (low, _) in pairs]
+    return means, [below, [100 * high - mean for mean, (_, high) in pairs]]
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "fit_time": fit_time,
     "step_time": step_time,
     "accuracy": accuracy,
     "subspaces": subspaces,
+    "membership": membership,
 }
 
 

@@ -157,6 +157,21 @@ def centring() -> str:
     return table(first_gradients.centring_table(run["left"])) + note([run])
 
 
+def membership() -> str:
+    """How well members are told from others, by method and epsilon."""
+    columns = "method, epsilon, attack accuracy, 95 % interval, AUC, TPR at 1 % FPR"
+    rows = [[*columns.split(", "), "training / test accuracy"]]
+    for run in lines("membership"):
+        low, high = run["interval_95"]
+        epsilon = run["target_epsilon"]
+        rows.append([run["method"] + mark([run]), "" if epsilon is None else f"{epsilon:g}"])
+        rows[-1] += [f"{100 * run['accuracy']:.1f} %", f"{100 * low:.1f} to {100 * high:.1f} %"]
+        rows[-1] += [f"{run['auc']:.3f}", f"{100 * run['tpr_at_1_percent_fpr']:.1f} %"]
+        of = (run["train_accuracy"], run["test_accuracy"])
+        rows[-1].append(" / ".join(f"{100 * each:.1f}" for each in of) + " %")
+    return table(rows) + note(lines("membership"))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "fit time": fit_time_table,
     "peers": peers_table,
@@ -168,6 +183,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "noise by width": noise_by_width,
     "neurons": neurons,
     "centring": centring,
+    "membership": membership,
 }
 
 
