@@ -44,7 +44,9 @@ def refuse_batches_by_value(dataset: tf.data.Dataset) -> None:
         refuse_batches_by_value(each)
 
 
-def refuse_fixed_batches(dataset: tf.data.Dataset, batch_size: int, all_rows: bool) -> None:
+def refuse_fixed_batches(
+    dataset: tf.data.Dataset, batch_size: int, all_rows: bool, thinned: bool = False
+) -> None:
     """Refuses batches that are no Poisson draws: they are of one size, or were drawn once.
 
     Batches larger than the expected size may be thinned out by a map, with a coin for each row.
@@ -53,6 +55,7 @@ def refuse_fixed_batches(dataset: tf.data.Dataset, batch_size: int, all_rows: bo
         dataset: of which independent Poisson draws were stated.
         batch_size: the expected one.
         all_rows: whether they were stated at the rate 1: a pass is one batch then.
+        thinned: whether a map that may drop rows comes behind it.
 
     Raises:
         ValueError: with the stage.
@@ -60,13 +63,15 @@ def refuse_fixed_batches(dataset: tf.data.Dataset, batch_size: int, all_rows: bo
     cached = False
     while kind_of(dataset) in _ONE_WAY:
         cached = cached or kind_of(dataset) == "Cache"
+        thinned = thinned or kind_of(dataset) in ("Map", "ParallelMap")
         [dataset] = inputs_of(dataset)
     if kind_of(dataset) in ("Zip", "Concatenate"):
         for source in inputs_of(dataset):
-            refuse_fixed_batches(source, batch_size, all_rows)
+            refuse_fixed_batches(source, batch_size, all_rows, thinned)
     if kind_of(dataset) in _BATCHES:
         size = number_of(dataset)
-        if size is None or size > batch_size or (all_rows and int(dataset.cardinality()) == 1):
+        may_be_draws = thinned and (size is None or size > batch_size)
+        if may_be_draws or (all_rows and int(dataset.cardinality()) == 1):
             return
         raise ValueError(
             "Expected independent Poisson draws with sampling='poisson'. Received: a dataset that "
