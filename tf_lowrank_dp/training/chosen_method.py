@@ -195,11 +195,14 @@ def _agree(vectorized: _Step, loop: _Step) -> bool:
     """Whether single examples have the gradients that they have side by side.
 
     TensorFlow's rules for vectorising have been wrong (`elements_stay_apart`), so they are looked
-    at on random rows, with one number for all draws.  What cannot be compared agrees.
+    at on random rows.  What cannot be compared agrees: what draws random numbers has others.
     """
+    numbers = ConstantSource()
     try:
-        runs = [step.run(ConstantSource()) for step in (vectorized, loop)]
+        runs = [step.run(numbers) for step in (vectorized, loop)]
     except (UnsupportedModelError, *_UNTRACEABLE):
+        return True
+    if numbers.was_used:
         return True
     layers = layers_of(vectorized.model)
     exact = all(getattr(layer, "compute_dtype", None) in (None, "float32") for layer in layers)
