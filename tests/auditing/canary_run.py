@@ -107,9 +107,14 @@ def train(
     num_steps=NUM_STEPS,
     seed=None,
     microbatch_size=None,
+    copies=1,
+    as_users=False,
     **privacy,
 ):
-    """Trains on the canaries that the coins took, with Poisson sampling at rate one half."""
+    """Trains on the canaries that the coins took, with Poisson sampling at rate one half.
+
+    Each is there in so many equal rows, as single examples or as those of a user.
+    """
     rows = num_canaries + PUBLIC
     x = np.arange(num_canaries, dtype=np.int32)
     canaries = Canaries.draw(x, directions(num_canaries, seed=0), seed=seed)
@@ -123,9 +128,12 @@ def train(
         jit_compile=False,
     )
     before = np.array(table.embeddings)
-    x, y = canaries.insert(x[:0], canaries.y[:0])
+    ids, y = canaries.insert(x[:0], canaries.y[:0])
+    x, y = np.repeat(ids, copies), np.repeat(y, copies, axis=0)
+    users = {"unit_ids": x, "rows_per_unit": copies} if as_users else {}
+    units = len(ids) if as_users else len(x)
     with recorded_releases(lambda blocks: of_rows(blocks, rows)) as released:
-        model.fit(x, y, batch_size=-(-len(x) // 2), epochs=num_steps // 2, verbose=0)
+        model.fit(x, y, batch_size=-(-units // 2), epochs=num_steps // 2, verbose=0, **users)
     update = np.array(table.embeddings) - before
     spreads = np.linalg.norm(np.std(released, axis=0), axis=1)
     return CanaryRun(

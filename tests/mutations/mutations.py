@@ -945,7 +945,7 @@ MUTATIONS = [
     mutation(
         8, "vectorised gradients are used whatever those of single examples are",
         "training/chosen_method.py",
-        "not error <= _SAME[exact] * norm",
+        "not error <= same * norm",
         "False",
         OTHERS_HIDDEN + "test_a_rule_for_vectorising_that_is_wrong_is_noticed_and_a_loop_taken",
     ),

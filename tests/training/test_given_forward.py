@@ -169,6 +169,9 @@ class Keeps:
         self.model, self.shown = model, None
 
     def normalised(self, x):
+        return self.shifted(x) / 2.0
+
+    def shifted(self, x):
         return x - self.mean
 
     def losses(self, batch):

@@ -140,11 +140,7 @@ def private_histogram(
         )
     counts = np.zeros(len(positions), np.float64)
     if isinstance(records, tf.data.Dataset) and kind_of(records) in ("Batch", "ParallelBatch"):
-        raise ValueError(
-            "Expected the tokens of one record in each element. Received: a dataset of batches "
-            "(`.batch()`), whose records would count as one. Pass records one by one: leave it "
-            "out, or dataset.unbatch()."
-        )
+        raise _several_records("a dataset of batches (`.batch()`)")
     for tokens in records:
         if _is_whole_text(tokens):
             raise ValueError(
@@ -162,14 +158,17 @@ def _tokens(record: object) -> Iterator[Hashable]:
     if isinstance(record, tf.Tensor | np.ndarray):
         array = np.asarray(record)
         if array.ndim > 1:
-            raise ValueError(
-                "Expected the tokens of one record in each element, `(k,)`. Received: an array of "
-                f"shape {array.shape}, as of a batch, whose records would count as one. Pass "
-                "records one by one: dataset.unbatch()."
-            )
+            raise _several_records(f"an array of shape {array.shape}, as of a batch")
         record = array.reshape(-1).tolist()
     hashable = filter(_is_hashable, record if isinstance(record, Iterable) else ())
     return map(_text, hashable)
+
+
+def _several_records(what: str) -> ValueError:
+    return ValueError(
+        f"Expected the tokens of one record in each element, `(k,)`. Received: {what}, whose "
+        "records would count as one. Pass records one by one: dataset.unbatch()."
+    )
 
 
 def _text(token: Hashable) -> Hashable:

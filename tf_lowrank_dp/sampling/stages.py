@@ -8,7 +8,7 @@ from tf_lowrank_dp._tensorflow import inputs_of, kind_of, number_of
 
 _OF_ROWS = ("Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "AssertCardinality")
 _BATCHES = ("Batch", "ParallelBatch", "PaddedBatch")
-_SOME = ("Take", "Skip", "Filter", "Shard", "TakeWhile", "IgnoreErrors")
+_SOME = ("Take", "Skip", "Shard")
 _ONE_WAY = (*_OF_ROWS, *_SOME, "Repeat")
 _BY_VALUE = {
     "Filter": "`.filter()`",

@@ -22,6 +22,7 @@ from tf_lowrank_dp.tracing.random_draws import Source
 from tf_lowrank_dp.tracing.random_ops import ConstantSource, random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
+from tf_lowrank_dp.training.gradient_probe import computes_in_float32
 from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.random_batch import RANGES, random_batch
 from tf_lowrank_dp.training.row_proof import RowProof, prove_rows
@@ -97,7 +98,11 @@ def choose(
     if method not in RECORDED:
         probe(model, forward, element_spec, recorded=False)
         chosen = Chosen(method, least, step(method, least).part())
-        if method == "vectorized" and not _agree(step(method, _FEW), step("loop", _FEW)):
+        agree = True
+        if method == "vectorized":
+            with contextlib.suppress(UnsupportedModelError, *_UNTRACEABLE):
+                agree = _agree(step(method, _FEW), step("loop", _FEW))
+        if not agree:
             raise UnsupportedModelError(
                 "Expected operations that TensorFlow vectorises rightly with gradient_method="
                 f"'vectorized'. Received: '{model.name}', whose gradients are then others than "
@@ -121,7 +126,6 @@ def choose(
     )
     vectorized = step("vectorized", least)
     try:
-        step("vectorized", _FEW).run(SecretStream())  # not all that is traced can be compiled
         if _agree(step("vectorized", _FEW), step("loop", _FEW)):
             return Chosen("vectorized", least, vectorized.part())
     except (UnsupportedModelError, *_UNTRACEABLE):
@@ -196,21 +200,24 @@ def _agree(vectorized: _Step, loop: _Step) -> bool:
 
     TensorFlow's rules for vectorising have been wrong (`elements_stay_apart`), so they are looked
     at on random rows.  What cannot be compared agrees: what draws random numbers has others.
+
+    Raises:
+        ValueError, TypeError, tf.errors.OpError: what TensorFlow raises where they cannot be
+            compiled side by side, which not all that can be traced can.
     """
-    numbers = ConstantSource()
+    side_by_side, numbers = vectorized.run(SecretStream()), ConstantSource()
     try:
-        runs = [step.run(numbers) for step in (vectorized, loop)]
+        alone = loop.run(numbers)
     except (UnsupportedModelError, *_UNTRACEABLE):
         return True
     if numbers.was_used:
         return True
-    layers = layers_of(vectorized.model)
-    exact = all(getattr(layer, "compute_dtype", None) in (None, "float32") for layer in layers)
-    for found, expected in zip(*runs, strict=True):
+    same = _SAME[computes_in_float32(vectorized.model)]
+    for found, expected in zip(side_by_side, alone, strict=True):
         norm = float(tf.linalg.global_norm(expected))
         differences = [f - e for f, e in zip(found, expected, strict=True)]
         error = float(tf.linalg.global_norm(differences))
-        if np.isfinite(norm) and not error <= _SAME[exact] * norm:
+        if np.isfinite(norm) and not error <= same * norm:
             return False
     return True
 

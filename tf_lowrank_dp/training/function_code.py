@@ -33,7 +33,7 @@ class Code:
 
     def __init__(self, function: Callable):
         self._parts = _Parts().of(function, ())
-        if any(tf.is_symbolic_tensor(each) for each in _arrays(self._parts) if tf.is_tensor(each)):
+        if any(tf.is_symbolic_tensor(each) for each in _things(self._parts) if tf.is_tensor(each)):
             raise _of_the_loop("a tensor of the graph around it")
 
     def is_that_of(self, function: Callable) -> bool:
@@ -115,19 +115,18 @@ class _Parts:
         if isinstance(called, FunctionType):
             names = (*held, *_uses(called.__code__))
         found: dict[str, Any] = {"": _Itself(type(thing))}
-        for name in names:
+        waiting = list(names)
+        for name in waiting:  # which grows by what methods use
+            if name in found:
+                continue
             if name in held:
                 found[name] = self.of(held[name], names)
             elif isinstance(method := getattr(type(thing), name, None), FunctionType):
-                found[name] = [self.of(method, names), self.of_rest(thing, method)]
+                found[name] = self.of(method, names)
+                waiting += _uses(method.__code__) if _is_own(method) else ()
         if isinstance(called, FunctionType) and _is_own(called):
             found["()"] = self.of(called, names)
         return found if len(found) > 1 else _Itself(thing)
-
-    def of_rest(self, thing: Any, method: FunctionType) -> Any:
-        """What a method uses of its object beyond what was looked at."""
-        names = _uses(method.__code__) if _is_own(method) else ()
-        return {name: self.of(vars(thing)[name], names) for name in names if name in vars(thing)}
 
 
 def _is_own(function: Callable) -> bool:
@@ -171,13 +170,13 @@ def _code_of(parts: Any) -> Any:
     return parts.thing if isinstance(parts, _Itself) else parts
 
 
-def _arrays(parts: Any) -> Iterator[Any]:
-    """All tensors and arrays in what was taken apart."""
+def _things(parts: Any) -> Iterator[Any]:
+    """All that is compared by identity in what was taken apart, tensors and arrays among it."""
     if isinstance(parts, _Itself):
         yield parts.thing
     elif isinstance(parts, list | dict):
         for part in parts.values() if isinstance(parts, dict) else parts:
-            yield from _arrays(part)
+            yield from _things(part)
 
 
 def _others(new: Any, old: Any) -> Iterator[Any]:
@@ -187,7 +186,7 @@ def _others(new: Any, old: Any) -> Iterator[Any]:
         if not same:
             yield new.thing
     elif type(new) is not type(old) or (isinstance(new, _NUMBERS) and new != old):
-        yield from _arrays(new)
+        yield from _things(new)
         yield None
     elif isinstance(new, dict):
         for name, part in new.items():
@@ -197,7 +196,7 @@ def _others(new: Any, old: Any) -> Iterator[Any]:
     elif isinstance(new, list):
         for part, before in zip(new, old, strict=False):
             yield from _others(part, before)
-        yield from _arrays(new[len(old) :])  # a list of notes may grow
+        yield from _things(new[len(old) :])  # a list of notes may grow
         if len(new) < len(old):
             yield None
 

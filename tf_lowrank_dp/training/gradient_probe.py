@@ -86,11 +86,15 @@ def check_gradients(
             return
 
 
+def computes_in_float32(model: keras.Model) -> bool:
+    """Whether all layers do, so that gradients can be compared closely."""
+    layers = layers_of(model)
+    return all(getattr(layer, "compute_dtype", None) in (None, "float32") for layer in layers)
+
+
 def _compare(model: keras.Model, found: Sequence[tf.Tensor], expected: Sequence[tf.Tensor]) -> None:
     whole = float(tf.linalg.global_norm(expected))
-    layers = layers_of(model)
-    exact = all(getattr(layer, "compute_dtype", None) in (None, "float32") for layer in layers)
-    tolerance, share = _GRADIENTS[exact]
+    tolerance, share = _GRADIENTS[computes_in_float32(model)]
     for variable, gradient, reference in zip(
         model.trainable_variables, found, expected, strict=True
     ):
