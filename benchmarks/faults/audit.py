@@ -12,7 +12,6 @@ trained on few images of MNIST.  Both use the tools of `tf_lowrank_dp.auditing`.
 import argparse
 import itertools
 import json
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -92,15 +91,14 @@ def attack_members(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     order = np.random.default_rng(args.seed).permutation(len(x))
     public, order = order[: args.public], order[args.public :]
     parts = np.reshape(order[: 2 * args.examples * args.networks], (args.networks, 2, -1))
-    cases = [(NON_PRIVATE, math.inf), *itertools.product(ATTACKED, args.epsilons)]
-    for name, epsilon in cases:
-        sigma = (
-            tfdp.calibrate_noise_multiplier(
-                epsilon, args.delta, args.private_batch_size, args.examples, args.private_epochs
-            )
-            if name != NON_PRIVATE
-            else 0.0
+    sigmas = {
+        epsilon: tfdp.calibrate_noise_multiplier(
+            epsilon, args.delta, args.private_batch_size, args.examples, args.private_epochs
         )
+        for epsilon in args.epsilons
+    }
+    for name, epsilon in [(NON_PRIVATE, None), *itertools.product(ATTACKED, args.epsilons)]:
+        sigma = sigmas.get(epsilon)
         records = [
             attack_one(args, name, sigma, number, (x[a], y[a]), (x[b], y[b]), x[public])
             for number, (a, b) in enumerate(parts)
@@ -109,7 +107,7 @@ def attack_members(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         measured = sum(r["num_measured"] for r in records)
         yield {
             "method": name,
-            "target_epsilon": None if name == NON_PRIVATE else epsilon,
+            "target_epsilon": epsilon,
             "accuracy": correct / measured,
             "interval_95": [
                 float(lower_bound(correct, measured, 0.975)),
