@@ -978,11 +978,10 @@ MUTATIONS = [
     ),
     mutation(
         16, "what a source draws when a record is read follows the global seed",
-        "training/python_numbers.py",
-        "            np.random.seed(np.frombuffer(secrets.token_bytes(256), np.uint32))\n",
-        "            pass\n",
-        "training/test_python_numbers.py::"
-        "test_numbers_of_python_and_numpy_are_secret_in_fit_and_go_on_as_before",
+        "sampling/python_numbers.py",
+        "    np.random.seed(np.frombuffer(secrets.token_bytes(256), np.uint32))\n",
+        "    pass\n",
+        "training/test_python_numbers.py::test_numbers_of_python_and_numpy_are_secret_in_fit",
     ),
     mutation(
         8, "what functions of a forward use is not looked at", "training/function_code.py",

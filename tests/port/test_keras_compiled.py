@@ -1,6 +1,7 @@
 """Contracts of the port to what `compile` leaves in a model, on the Keras that is installed."""
 
 import json
+import threading
 
 import keras
 import numpy as np
@@ -36,6 +37,28 @@ def test_the_models_of_an_optimizer_are_those_compiled_with_it():
         model.compile(own, "mse")
     found = models_compiled_with(optimizer)
     assert {id(model) for model in found} == {id(model) for model in models[:2]}
+
+
+def test_looking_for_the_models_of_an_optimizer_leaves_tuples_of_other_threads_alone():
+    """A walk over all that lives held tuples that were being made: a SystemError in their thread."""
+    optimizer, failed, stop = keras.optimizers.SGD(), [], threading.Event()
+
+    def make_tuples():
+        while not stop.is_set():
+            try:
+                tuple(number for number in range(500))
+            except SystemError as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=make_tuples) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(10):
+        models_compiled_with(optimizer)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failed
 
 
 def two_outputs(**arguments):

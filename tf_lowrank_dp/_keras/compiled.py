@@ -23,14 +23,24 @@ def models_compiled_with(optimizer: keras.optimizers.Optimizer) -> list[keras.Mo
     """The living models whose optimizer this is, under a `LossScaleOptimizer` as well.
 
     Keras tells an optimizer neither that a model is compiled with it nor what it is saved with.
+    Only what refers to the optimizer is touched: a reference to whatever lives would break tuples
+    that another thread is making, such as one that reads data.
     """
-    models = [thing for thing in gc.get_objects() if issubclass(type(thing), keras.Model)]
-    found = []
-    for model in models:
-        own = getattr(model, "optimizer", None)
-        if own is optimizer or getattr(own, "inner_optimizer", None) is optimizer:
-            found.append(model)
-    return found
+    found: dict[int, keras.Model] = {}
+    holders: list = [optimizer]
+    for _ in range(_HELD_BY):
+        referrers = gc.get_referrers(*holders)
+        holders = [each for each in referrers if type(each) in _HOLDERS and each is not holders]
+        for thing in referrers:
+            if issubclass(type(thing), keras.Model):
+                own = getattr(thing, "optimizer", None)
+                if own is optimizer or getattr(own, "inner_optimizer", None) is optimizer:
+                    found[id(thing)] = thing
+    return [*found.values()]
+
+
+_HOLDERS = (dict, list, tuple, keras.optimizers.LossScaleOptimizer)
+_HELD_BY = 5  # a model, its attributes, another optimizer around it, and that one's attributes
 
 
 class LossObserver(Protocol):

@@ -34,6 +34,9 @@ class MappedRecords:
     def __init__(self, records: Records, class_weight: dict | None, seed: int | None):
         self._records = records
         self._class_weight = class_weight
+        self._secret = seed is None
+        if self._secret:
+            records.warn_of_other_numbers()
         with tf.device("CPU:0"):  # where tf.data runs
             self._stream = SecretStream(seed, "map")
         row_spec = tf.nest.map_structure(_without_rows, records.rows)
@@ -90,7 +93,7 @@ class MappedRecords:
 
     def _mapped(self, row: Any) -> dict:
         """The parts of a batch that a row becomes."""
-        record = self._records.read(row)
+        record = self._records.read(row, secret=self._secret)
         if self._records.map is not None:
             # Traced as tf.data does, with its branches and loops in Python converted.
             function = tf.function(self._records.map)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from types import GeneratorType
 from typing import Any
@@ -12,12 +14,20 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.sampling import rows
+from tf_lowrank_dp.sampling.python_numbers import renew_python_numbers, same_python_numbers
 
 _TRIED = 8
 _REMEDY = (
     "Pass what gives one record for each index, once: arrays, `tfds.data_source`, a list of files, "
     "`range(n)`, or an object with `__len__` and `__getitem__`; batching, shuffling and repeating "
     "are done by the sampler."
+)
+_OTHER_NUMBERS = (
+    "Expected records whose random numbers are drawn from random or numpy.random, which are made "
+    "secret, or in Records(map=...). Received: {}, whose first record is another when it is read "
+    "again with the same numbers. If it draws them from a generator with a seed, or keeps state, "
+    "one record less changes what others become, and epsilon does not hold. Generators that the "
+    "operating system seeds, such as numpy.random.default_rng(), are as good: ignore this then."
 )
 
 
@@ -31,7 +41,8 @@ class Records:
         * A row of a batch depends on one record, and each record is in at most one row: `map` gets
           one record, is traced once, and is refused if it keeps state or calls Python.
         * Random numbers in `map` come from a secret stream, whatever seeds it is given; those that
-          `source[i]` draws from `random` or `numpy.random` are secret in `fit`.
+          `source[i]` draws from `random` or `numpy.random` as well, which are renewed for each
+          record (not with a `seed` of the sampler).
         * A record that cannot be read or mapped, or that has another shape than others, is absent
           from its draw, as if it had not been drawn.
 
@@ -80,14 +91,22 @@ class Records:
             self.rows = rows.to_rows(source, "source")
         self.num_records = rows.count_rows({"source": self.rows})
 
-    def read(self, row: Any) -> Any:
-        """The record, nested tensors, of a row, nested tensors, in a graph."""
+    def read(self, row: Any, secret: bool = True) -> Any:
+        """The record, nested tensors, of a row, nested tensors, in a graph.
+
+        Args:
+            row: nested tensors.
+            secret: whether the numbers that the source draws from `random` or `numpy.random` are
+                new ones for each record, or go on from the seed that they were given.
+        """
         if not self.is_read:
             return row
         first = self._readable()
         leaves = keras.tree.flatten(first)
 
         def fetch(index: np.int64) -> list[np.ndarray]:
+            if secret:
+                renew_python_numbers()
             record = keras.tree.map_structure(_leaf, self.source[int(index)])
             keras.tree.assert_same_structure(first, record)
             return keras.tree.flatten(record)
@@ -96,6 +115,16 @@ class Records:
         for tensor, leaf in zip(found, leaves, strict=True):
             tensor.set_shape([None] * leaf.ndim)
         return keras.tree.pack_sequence_as(first, found)
+
+    def warn_of_other_numbers(self) -> None:
+        """Warns of a source that draws random numbers from elsewhere, which are not made secret."""
+        read = []
+        for _ in range(2 if self.is_read else 0):
+            with same_python_numbers(), contextlib.suppress(Exception):  # `_readable` says so
+                record = keras.tree.map_structure(_leaf, self.source[self.tried[0]])
+                read.append([leaf.tobytes() for leaf in keras.tree.flatten(record)])
+        if len(read) == 2 and read[0] != read[1]:
+            warnings.warn(_OTHER_NUMBERS.format(self), stacklevel=2)
 
     def row(self, index: int) -> Any:
         """The row of an index, nested arrays without the axis of the records."""
@@ -106,7 +135,8 @@ class Records:
         """A record that can be read, nested arrays: its structure is that of all."""
         for index in self.tried:
             try:
-                return keras.tree.map_structure(_leaf, self.source[index])
+                with tf.init_scope():  # a source may compute with TensorFlow
+                    return keras.tree.map_structure(_leaf, self.source[index])
             except Exception as error:  # whatever a source raises
                 failure = error
         raise ValueError(

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_lowrank_dp._keras.compiled import called_by_fit, first_epoch
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.sampling import to_rows
+from tf_lowrank_dp.sampling.python_numbers import secret_python_numbers
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import facts_of
 from tf_lowrank_dp.training.callbacks import PrivacyBudget
@@ -24,7 +25,6 @@ from tf_lowrank_dp.training.metrics import build_metrics
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.preprocessed import is_task
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
-from tf_lowrank_dp.training.python_numbers import secret_python_numbers
 from tf_lowrank_dp.training.running_fit import refuse_nesting, running
 from tf_lowrank_dp.training.saving import restore_backup
 from tf_lowrank_dp.training.start_run import start_run, units_of_parts
