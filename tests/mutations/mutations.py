@@ -990,4 +990,16 @@ MUTATIONS = [
         "training/test_given_forward.py::"
         "test_it_is_refused_whatever_hands_it_over[of_the_notebook]",
     ),
+    mutation(
+        8, "the graph of a custom loop is never looked at again", "training/loop_graph.py",
+        "_AGAIN = 2 ", "_AGAIN = 0 ",
+        "training/test_given_forward.py::test_what_code_does_not_show_is_refused_where_it_has_"
+        "changed_at_the_second_release[a property]",
+    ),
+    mutation(
+        16, "what a record draws in a custom loop follows the global seed", "sampling/records.py",
+        "                renew_python_numbers()\n", "                pass\n",
+        "training/test_python_numbers.py::"
+        "test_numbers_of_records_are_secret_in_a_custom_loop",
+    ),
 ]  # fmt: skip

@@ -40,7 +40,7 @@ def test_the_models_of_an_optimizer_are_those_compiled_with_it():
 
 
 def test_looking_for_the_models_of_an_optimizer_leaves_tuples_of_other_threads_alone():
-    """A walk over all that lives held tuples that were being made: a SystemError in their thread."""
+    """A walk over all that lives held tuples that were being made: SystemError in their thread."""
     optimizer, failed, stop = keras.optimizers.SGD(), [], threading.Event()
 
     def make_tuples():

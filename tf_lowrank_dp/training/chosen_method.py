@@ -133,6 +133,22 @@ def choose(
     return Chosen("loop", least, step("loop", least).part())
 
 
+def traced_step(
+    model: keras.Model,
+    forward: Forward,
+    element_spec: Nested,
+    method: str,
+    rows: int,
+    compiled: bool,
+) -> TracedPart:
+    """The forward and backward pass of `rows` rows as a gradient method traces it.
+
+    Raises:
+        UnsupportedModelError: it cannot be traced.
+    """
+    return _Step(model, forward, element_spec, method, rows, compiled).part()
+
+
 class _Step(NamedTuple):
     """The forward and backward pass of a batch by one method."""
 

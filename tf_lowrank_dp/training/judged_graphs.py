@@ -21,7 +21,7 @@ from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
 from tf_lowrank_dp.tracing.written import written_variables
-from tf_lowrank_dp.training.chosen_method import choose, part_of_this_graph
+from tf_lowrank_dp.training.chosen_method import choose, part_of_this_graph, traced_step
 
 
 class JudgedGraphs:
@@ -106,6 +106,33 @@ class JudgedGraphs:
         """As `judge`, while a graph is traced or a tape is watching."""
         with ThreadPoolExecutor(1) as eager:
             eager.submit(self.judge, element_spec).result()
+
+    def look_again(self, forward: Forward, element_spec: Nested) -> None:
+        """Traces a custom loop's function again, which has to compute what it did.
+
+        Args:
+            forward: made of the same as the one that was judged, as far as that is seen.
+            element_spec: nested `tf.TensorSpec` of a batch.
+
+        Raises:
+            UnsupportedModelError: it has other operations, or other constants.
+        """
+        _, _, _, rows_per_unit, compiled = self._asked
+        rows = self.units * rows_per_unit
+        with ThreadPoolExecutor(1) as eager:
+            trace = eager.submit(
+                traced_step, self._model, forward, element_spec, self.method, rows, compiled
+            )
+        if trace.result().digest not in self._digests:
+            raise UnsupportedModelError(
+                "Expected a forward function that computes the same at each step. Received: one "
+                f"for '{self._model.name}' that gives other operations or constants than at the "
+                "first: it uses something that has changed, by a property, a class or an object. "
+                "If that was computed from the batch, one example acts on the gradients of all, "
+                "and no clip bounds that: compute it of the function's argument. A public number "
+                "that changes is a tf.Variable that is assigned; after any other change, make the "
+                "PrivateTrainer again."
+            )
 
     @contextlib.contextmanager
     def watched(self, batch: Nested) -> Iterator[str]:

@@ -23,6 +23,7 @@ from tf_lowrank_dp.training.function_code import Code
 from tf_lowrank_dp.training.given_forward import check_batch, spec_of, with_outputs
 from tf_lowrank_dp.training.handed_out import HandedOut
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
+from tf_lowrank_dp.training.loop_graph import LoopGraph
 from tf_lowrank_dp.training.passes import Passes
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.start_run import start_run, units_of_parts
@@ -115,7 +116,7 @@ class PrivateTrainer:
         self._reads = getattr(sampler, "reads", ())
         self._judge: tuple[Code, JudgedGraphs] | None = None
         self._traces = 0
-        self._graph: tuple[Code, tf.types.experimental.PolymorphicFunction] | None = None
+        self._graph: LoopGraph | None = None
         seeded = getattr(sampler, "seeded", False)
         self._draws = Draws(sampling, sampling is not sampler, seeded)
         self._run = start_run(model, sampling, steps or 1, seeded=seeded)
@@ -133,7 +134,8 @@ class PrivateTrainer:
                 `(b, ...)`.  It is traced into a graph, also in eager mode, and first with random
                 data: pass the same function at each step, as another one, or one whose Python
                 numbers have changed, is tried and traced anew.  Seen is what it uses of closures,
-                functions of yours, objects and its module, not what layers hold.
+                functions of yours, objects and its module; all else has to stay as it is, and is
+                looked at again at the second release and, ever more rarely, later.
             batch: a logical batch, see `tf_lowrank_dp.sampling.batch`.
 
         Raises:
@@ -160,7 +162,7 @@ class PrivateTrainer:
         batch = tf.nest.map_structure(tf.convert_to_tensor, dict(batch))
         presence = batch.pop(PRESENCE)
         batch.pop(DRAW, None)
-        watched = self._judged(forward, batch).watched
+        judge = self._judged(forward, batch)
         if not tf.executing_eagerly():
             checks += self._budget_in_graph()
             refused = refuse_in_graph(checks)
@@ -168,28 +170,16 @@ class PrivateTrainer:
                 noted = self._draws.released(given, checks)
             with tf.control_dependencies([*refused, *noted]):
                 gradients = self._run.engine.private_gradients(
-                    with_outputs(forward), batch, presence, watched=watched
+                    with_outputs(forward), batch, presence, watched=judge.watched
                 )
             return self._handed_out.add(withheld(gradients, checks))
+        if self._graph is None or not self._graph.is_that_of(forward, judge):
+            self._graph = LoopGraph(forward, self._run.engine, judge)
+        self._graph.look_again(forward, batch)
         self._draws.take(given)
-        specs = tf.nest.map_structure(spec_of, (batch, presence))
-        gradients = self._traced(forward, watched).get_concrete_function(*specs)(batch, presence)
+        gradients = self._graph.gradients(batch, presence)
         SPENDING.released(self._model.weights)
         return self._handed_out.add(gradients)
-
-    def _traced(
-        self, forward: Callable, watched: Callable
-    ) -> tf.types.experimental.PolymorphicFunction:
-        """The release as a graph, traced anew for another `forward`."""
-        if self._graph is None or not self._graph[0].is_that_of(forward):
-            engine, checked = self._run.engine, with_outputs(forward)
-
-            @tf.function(autograph=False, reduce_retracing=True)
-            def release(batch: Nested, presence: tf.Tensor) -> list[tf.Tensor]:
-                return engine.private_gradients(checked, batch, presence, watched=watched)
-
-            self._graph = Code(forward), release
-        return self._graph[1]
 
     def apply(self, gradients: list[tf.Tensor]) -> None:
         """Adds weight regularisers and updates the weights with the inner optimizer.
