@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import mean
 
-from benchmarks.reproductions import accuracy, first_gradients
+from benchmarks.reproductions import accuracy, first_gradients, pate
 from benchmarks.results.recorded import (
     MODEL_NAMES,
     OPTIMIZER_NAMES,
@@ -172,6 +172,20 @@ def membership() -> str:
     return table(rows) + note(lines("membership"))
 
 
+def pate_table() -> str:
+    """PATE at each epsilon, by the aggregator that held-out images choose with the first seed."""
+    found: dict[tuple[float, str], list[dict]] = {}
+    for run in lines("pate"):
+        of = run["settings"]
+        found.setdefault((of["epsilon"], of["aggregator"]), []).append(run)
+    rows = []
+    for epsilon in sorted({epsilon for epsilon, _ in found}):
+        tried = {name: runs for (of, name), runs in found.items() if of == epsilon}
+        best = max(tried, key=lambda name: tried[name][0]["held_out_accuracy"])
+        rows.append((epsilon, best, tried[best]))
+    return pate.table(rows) + "\n"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "fit time": fit_time_table,
     "peers": peers_table,
@@ -184,6 +198,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "neurons": neurons,
     "centring": centring,
     "membership": membership,
+    "pate": pate_table,
 }
 
 
