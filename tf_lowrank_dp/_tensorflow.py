@@ -257,9 +257,10 @@ def kind_of(dataset: tf.data.Dataset) -> str:
 
 def number_of(dataset: tf.data.Dataset) -> int | None:
     """Rows of a batch, or how often is repeated, -1 for without end; None if it is not known."""
-    number = getattr(dataset, "_batch_size", getattr(dataset, "_count", None))
+    names = ("_batch_size", "_batch_sizes", "_count")
+    number = next((getattr(dataset, name) for name in names if hasattr(dataset, name)), None)
     value = None if number is None else tf.get_static_value(number)
-    return None if value is None else int(value)
+    return None if value is None or value.size != 1 else int(value.squeeze())
 
 
 def captured_by(dataset: tf.data.Dataset) -> list[tf.Tensor]:

@@ -288,6 +288,7 @@ ROWS = tf.data.Dataset.from_tensor_slices((np.zeros((10, 2), "float32"), np.aran
 NO_DRAWS = {
     "shuffled": ROWS.shuffle(10).batch(4),
     "in order": ROWS.batch(4).prefetch(2),
+    "batches cut anew": ROWS.batch(7).rebatch(4),
     "larger than stated": ROWS.shuffle(10).batch(8),
     "repeated": ROWS.shuffle(10).repeat().batch(4).take(5),
     "augmented": ROWS.shuffle(10).batch(4, num_parallel_calls=2).map(lambda x, y: (x + 1.0, y)),

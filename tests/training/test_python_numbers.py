@@ -5,6 +5,7 @@ import random
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 
@@ -89,6 +90,29 @@ def test_numbers_of_batches_are_secret_in_fit_and_go_on_as_before(private, small
     assert after == after_second
 
 
+@pytest.mark.parametrize("made", ["an iterator", "a function"])
+def test_numbers_of_batches_that_are_read_ahead_are_secret_as_well(private, small_model, made):
+    """The first two batches of a generator are looked at before the model is."""
+
+    def drawn():
+        numbers = []
+
+        def batches():
+            for _ in range(3):
+                numbers.append((random.random(), np.random.rand()))
+                yield np.ones((8, 5), "float32"), np.zeros(8, "int32")
+
+        model = private(small_model())
+        keras.utils.set_random_seed(42)
+        data = batches() if made == "an iterator" else batches
+        stated = {"num_examples": 24, "batch_size": 8, "steps_per_epoch": 3}
+        model.fit(data, sampling="shuffle", verbose=0, **stated)
+        return numbers
+
+    first, second = drawn(), drawn()
+    assert len(_numbers([*first, *second])) == 2 * len([*first, *second]) >= 12
+
+
 def test_numbers_of_records_are_secret_in_a_custom_loop(private, small_model):
     first, second = (_drawn_in_loop(private, small_model) for _ in range(2))
     assert len(_numbers([*first, *second])) == 2 * len([*first, *second]) > 2 * ROWS
@@ -129,9 +153,20 @@ def test_a_source_that_draws_from_elsewhere_is_warned_of(source):
         tfdp.PoissonSampler(tfdp.Records(source), batch_size=4, steps=1)
 
 
-@pytest.mark.parametrize("source", [Flips(), Own(by_index=True)], ids=["random", "by_index"])
+class OfStrings(Flips):
+    """Records whose texts are objects, the same in each reading."""
+
+    def __getitem__(self, index):
+        return np.array(["some", "text"], object), np.int32(0)
+
+
+@pytest.mark.parametrize(
+    "source", [Flips(), Own(by_index=True), OfStrings()], ids=["random", "by_index", "strings"]
+)
 def test_a_source_whose_numbers_are_secret_or_its_own_is_not(source, recwarn):
-    tfdp.PoissonSampler(tfdp.Records(source), batch_size=4, steps=1)
+    of_texts = lambda x, y: (tf.strings.length(x), y)  # noqa: E731
+    records = tfdp.Records(source, map=of_texts if isinstance(source, OfStrings) else None)
+    tfdp.PoissonSampler(records, batch_size=4, steps=1)
     assert not [each for each in recwarn if "random numbers are drawn" in str(each.message)]
 
 

@@ -122,7 +122,7 @@ class Records:
         for _ in range(2 if self.is_read else 0):
             with same_python_numbers(), contextlib.suppress(Exception):  # `_readable` says so
                 record = keras.tree.map_structure(_leaf, self.source[self.tried[0]])
-                read.append([leaf.tobytes() for leaf in keras.tree.flatten(record)])
+                read.append([_content(leaf) for leaf in keras.tree.flatten(record)])
         if len(read) == 2 and read[0] != read[1]:
             warnings.warn(_OTHER_NUMBERS.format(self), stacklevel=2)
 
@@ -164,6 +164,11 @@ class IndexRows:
 
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
         return self._numbers.start + self._numbers.step * np.asarray(indices, np.int64)
+
+
+def _content(leaf: np.ndarray) -> list | bytes:
+    """What is equal where arrays hold the same; the bytes of objects are where they lie."""
+    return leaf.tolist() if leaf.dtype == object else leaf.tobytes()
 
 
 def _leaf(value: Any) -> np.ndarray:

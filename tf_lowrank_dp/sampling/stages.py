@@ -7,7 +7,7 @@ import tensorflow as tf
 from tf_lowrank_dp._tensorflow import inputs_of, kind_of, number_of
 
 _OF_ROWS = ("Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "AssertCardinality")
-_BATCHES = ("Batch", "ParallelBatch", "PaddedBatch")
+_BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
 _SOME = ("Take", "Skip", "Shard")
 _ONE_WAY = (*_OF_ROWS, *_SOME, "Repeat")
 _BY_VALUE = {

@@ -129,22 +129,24 @@ def fit(
     )
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = split_rows(x, y, sample_weight, validation_split)
-    data = training_data(
-        model,
-        x,
-        y,
-        sample_weight=sample_weight,
-        class_weight=class_weight,
-        batch_size=batch_size,
-        steps_per_epoch=steps_per_epoch,
-        sampling=sampling,
-        sampling_rate=sampling_rate,
-        num_examples=num_examples,
-        seed=optimizer.seed,
-        unit_ids=unit_ids,
-        rows_per_unit=rows_per_unit,
-        sharded=sharded,
-    )
+    seeded = optimizer.seed is not None
+    with secret_python_numbers(seeded):  # generators are read ahead of
+        data = training_data(
+            model,
+            x,
+            y,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
+            batch_size=batch_size,
+            steps_per_epoch=steps_per_epoch,
+            sampling=sampling,
+            sampling_rate=sampling_rate,
+            num_examples=num_examples,
+            seed=optimizer.seed,
+            unit_ids=unit_ids,
+            rows_per_unit=rows_per_unit,
+            sharded=sharded,
+        )
     build_model(model, data.element_spec["x"])
     data = data.completed(model).repeated(multiplicity)
     validate_model(model, data.element_spec["x"])
@@ -185,8 +187,7 @@ def fit(
     for callback in budgets:
         callback.steps_per_epoch = _steps_taken(model, data)
     callbacks = [guard, *callbacks, StepGuard([guard, *budgets])]
-    numbers = secret_python_numbers(optimizer.seed is not None)
-    with running(model, run), SPENDING.watched(model.weights), numbers:
+    with running(model, run), SPENDING.watched(model.weights), secret_python_numbers(seeded):
         return keras.Model.fit(
             model,
             data.dataset,
