@@ -1002,4 +1002,19 @@ MUTATIONS = [
         "training/test_python_numbers.py::"
         "test_numbers_of_records_are_secret_in_a_custom_loop",
     ),
+    mutation(
+        8, "another forward makes a trainer forget what the first one used", "training/trainer.py",
+        "            found = self._forwards[code.key] = JudgedForward(code, judge)\n",
+        "            found = JudgedForward(code, judge)\n"
+        "            self._forwards = {code.key: found}\n",
+        "training/test_given_forward.py::"
+        "test_it_is_refused_where_two_functions_are_used_in_turn[tensor]",
+    ),
+    mutation(
+        16, "what a generator draws ahead of fit follows the global seed", "training/fit.py",
+        "    with secret_python_numbers(seeded):  # generators are read ahead of\n",
+        "    with secret_python_numbers(True):\n",
+        "training/test_python_numbers.py::"
+        "test_numbers_of_batches_that_are_read_ahead_are_secret_as_well[a function]",
+    ),
 ]  # fmt: skip

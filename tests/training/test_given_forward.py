@@ -311,6 +311,67 @@ def test_what_code_does_not_show_is_refused_where_it_has_changed_at_the_second_r
     assert tfdp.privacy_spent(model, 1e-3) == spent > 0
 
 
+@pytest.mark.parametrize("seen", ["tensor", "nothing that is named"])
+def test_it_is_refused_where_two_functions_are_used_in_turn(loop, seen):
+    """As for two tasks: the other function made the trainer forget what the first one used."""
+    model, trainer, batches = loop
+    keeps = Holds(model)
+
+    def step(number):
+        batch = next(batches)
+        largest = tf.reduce_max(batch["x"]) + number
+        keeps.keep(largest)
+
+        def first(b):
+            x = b["x"] / largest if seen == "tensor" else b["x"] / keeps.prop
+            return losses_of(model, {"x": x}), ()
+
+        def second(b):
+            return 2.0 * losses_of(model, b), ()
+
+        trainer.gradients(first if number % 2 == 0 else second, batch)
+
+    step(0.0)
+    step(1.0)
+    with pytest.raises(tfdp.UnsupportedModelError, match="computed from the batch"):
+        step(2.0)
+
+
+def test_two_functions_in_turn_are_traced_once_each(loop):
+    model, trainer, batches = loop
+    traces = []
+
+    def first(batch):
+        traces.append("first")
+        return losses_of(model, batch), ()
+
+    def second(batch):
+        traces.append("second")
+        return 2.0 * losses_of(model, batch), ()
+
+    for forward in (first, second) * 2:  # and looked at once more
+        trainer.gradients(forward, next(batches))
+    before = len(traces)
+    for forward in (first, second):
+        trainer.gradients(forward, next(batches))
+    assert len(traces) == before > 0
+
+
+def test_batches_of_several_lengths_in_turn_are_trained(private):
+    """Buckets by length: each length is traced, judged and looked at again by itself."""
+    model = keras.Sequential([keras.Input((None, 2)), keras.layers.Dense(3)])
+    private(model, "sgd", l2_norm_clip=1.0, noise_multiplier=1.0)
+    sampling = tfdp.accounting.Sampling.poisson(64, 8)
+    trainer = tfdp.PrivateTrainer(model, sampling, steps=9)
+
+    def forward(batch):
+        return tf.reduce_mean(model(batch["x"]) ** 2, axis=[1, 2]), ()
+
+    for length in (3, 4, 5) * 3:
+        batch = {"x": tf.random.normal([8, length, 2]), "presence": tf.ones([8])}
+        trainer.apply(trainer.gradients(forward, batch))
+
+
 def test_a_change_between_later_releases_is_noticed_and_a_new_trainer_goes_on(private, data):
     """As of a rate of dropout, which is public: the graph kept the first one without a word."""
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dropout(0.5), keras.layers.Dense(3)])

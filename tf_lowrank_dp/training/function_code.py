@@ -36,17 +36,19 @@ class Code:
         if any(tf.is_symbolic_tensor(each) for each in _things(self._parts) if tf.is_tensor(each)):
             raise _of_the_loop("a tensor of the graph around it")
 
-    def is_that_of(self, function: Callable) -> bool:
-        """Whether a function is made of the same, now.
+    @property
+    def key(self) -> int:
+        """Tells functions of other code apart, as long as this object lives."""
+        return id(_code_of(self._parts))
+
+    def is_that_of(self, other: Code) -> bool:
+        """Whether a function of the same code is made of the same.
 
         Raises:
-            UnsupportedModelError: it is the same code with another tensor or array than before,
-                which a loop may have computed from the batch.
+            UnsupportedModelError: it uses another tensor or array than before, which a loop may
+                have computed from the batch.
         """
-        parts = _Parts().of(function, ())
-        if _code_of(parts) is not _code_of(self._parts):
-            return False
-        others = list(_others(parts, self._parts))
+        others = list(_others(other._parts, self._parts))
         if any(isinstance(other, _ARRAYS) for other in others):
             raise _of_the_loop("another tensor or array from outside than the step before")
         return not others

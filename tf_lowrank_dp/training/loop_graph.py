@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -23,7 +25,7 @@ class LoopGraph:
     batches, and `forward` reaches in a way that `Code` does not follow (a property, a class
     attribute, `getattr`), would be a constant of it, and one example would act on the gradients of
     all.  Such a constant is another one when the function is traced again, as it is at the second
-    release and, ever more rarely, later.
+    release of batches of one shape and, ever more rarely, later.
 
     Args:
         forward: as of `PrivateTrainer.gradients`.
@@ -33,18 +35,15 @@ class LoopGraph:
 
     def __init__(self, forward: Callable, engine: PrivateGradients, judge: JudgedGraphs):
         checked = with_outputs(forward)
-        self._code, self._judge = Code(forward), judge
-        self._releases, self._next_look = 0, _AGAIN
+        self._judge = judge
+        self._releases: Counter[str] = Counter()
+        self._looks: dict[str, int] = {}
 
-        @tf.function(autograph=False, reduce_retracing=True)
+        @tf.function(autograph=False)
         def release(batch: Nested, presence: tf.Tensor) -> list[tf.Tensor]:
             return engine.private_gradients(checked, batch, presence, watched=judge.watched)
 
         self._release = release
-
-    def is_that_of(self, forward: Callable, judge: JudgedGraphs) -> bool:
-        """Whether a function, judged so, is released by this graph."""
-        return self._judge is judge and self._code.is_that_of(forward)
 
     def look_again(self, forward: Callable, batch: Nested) -> None:
         """Traces `forward` again before some releases, the second first.
@@ -56,13 +55,31 @@ class LoopGraph:
         Raises:
             UnsupportedModelError: it gives another graph than it gave.
         """
-        if self._releases + 1 == self._next_look:
-            self._judge.look_again(with_outputs(forward), tf.nest.map_structure(spec_of, batch))
-            self._next_look *= _LATER
+        spec = tf.nest.map_structure(spec_of, batch)
+        shape = str(spec)
+        look = self._looks.setdefault(shape, _AGAIN)
+        if self._releases[shape] + 1 == look:
+            self._judge.look_again(with_outputs(forward), spec)
+            self._looks[shape] = _LATER * look
 
     def gradients(self, batch: Nested, presence: tf.Tensor) -> list[tf.Tensor]:
         """Releases nested tensors `(b, ...)` with a presence `(b,)`."""
         specs = tf.nest.map_structure(spec_of, (batch, presence))
         traced = self._release.get_concrete_function(*specs)
-        self._releases += 1
+        self._releases[str(specs[0])] += 1
         return traced(batch, presence)
+
+
+@dataclasses.dataclass
+class JudgedForward:
+    """A function of a custom loop, as it was when it was judged.
+
+    Attributes:
+        code: what it was made of.
+        judge: of its graphs.
+        graph: of its releases in eager mode, None before the first.
+    """
+
+    code: Code
+    judge: JudgedGraphs
+    graph: LoopGraph | None = None

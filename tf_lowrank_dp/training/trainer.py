@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
+from tf_lowrank_dp.gradient_methods.trial import forget_plan
 from tf_lowrank_dp.layers.whole_layers import whole_layers
 from tf_lowrank_dp.sampling import DRAW, PRESENCE, PoissonSampler
 from tf_lowrank_dp.spending import SPENDING
@@ -23,7 +24,7 @@ from tf_lowrank_dp.training.function_code import Code
 from tf_lowrank_dp.training.given_forward import check_batch, spec_of, with_outputs
 from tf_lowrank_dp.training.handed_out import HandedOut
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
-from tf_lowrank_dp.training.loop_graph import LoopGraph
+from tf_lowrank_dp.training.loop_graph import JudgedForward, LoopGraph
 from tf_lowrank_dp.training.passes import Passes
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.start_run import start_run, units_of_parts
@@ -40,7 +41,8 @@ _MANY_TRACES = 4
 _TRACED_ANEW = (
     f"forward was looked at and traced {_MANY_TRACES} times, as it was another function each time, "
     "or used other Python numbers. Pass the same one, and keep numbers that change, such as the "
-    "weight of a term, in a tf.Variable."
+    "weight of a term, in a tf.Variable: what else it uses of the loop, and what it was when the "
+    "function was first traced, cannot be compared with numbers that change."
 )
 _FURTHER = 4  # times the steps planned: how far a graph knows what a budget allows
 
@@ -114,9 +116,8 @@ class PrivateTrainer:
             warn_about_overlap(public.features, sampler)
         self._model = model
         self._reads = getattr(sampler, "reads", ())
-        self._judge: tuple[Code, JudgedGraphs] | None = None
+        self._forwards: dict[int, JudgedForward] = {}  # the last of each code
         self._traces = 0
-        self._graph: LoopGraph | None = None
         seeded = getattr(sampler, "seeded", False)
         self._draws = Draws(sampling, sampling is not sampler, seeded)
         self._run = start_run(model, sampling, steps or 1, seeded=seeded)
@@ -162,7 +163,7 @@ class PrivateTrainer:
         batch = tf.nest.map_structure(tf.convert_to_tensor, dict(batch))
         presence = batch.pop(PRESENCE)
         batch.pop(DRAW, None)
-        judge = self._judged(forward, batch)
+        judged = self._judged(forward, batch)
         if not tf.executing_eagerly():
             checks += self._budget_in_graph()
             refused = refuse_in_graph(checks)
@@ -170,14 +171,13 @@ class PrivateTrainer:
                 noted = self._draws.released(given, checks)
             with tf.control_dependencies([*refused, *noted]):
                 gradients = self._run.engine.private_gradients(
-                    with_outputs(forward), batch, presence, watched=judge.watched
+                    with_outputs(forward), batch, presence, watched=judged.judge.watched
                 )
             return self._handed_out.add(withheld(gradients, checks))
-        if self._graph is None or not self._graph.is_that_of(forward, judge):
-            self._graph = LoopGraph(forward, self._run.engine, judge)
-        self._graph.look_again(forward, batch)
+        judged.graph = judged.graph or LoopGraph(forward, self._run.engine, judged.judge)
+        judged.graph.look_again(forward, batch)
         self._draws.take(given)
-        gradients = self._graph.gradients(batch, presence)
+        gradients = judged.graph.gradients(batch, presence)
         SPENDING.released(self._model.weights)
         return self._handed_out.add(gradients)
 
@@ -248,10 +248,11 @@ class PrivateTrainer:
             run.allowed_in_graphs.assign(run.limit.allowed)
         return [*checks, (run.engine.steps < run.allowed_in_graphs, message)]
 
-    def _judged(self, forward: Callable, batch: Nested) -> JudgedGraphs:
+    def _judged(self, forward: Callable, batch: Nested) -> JudgedForward:
         """Tries each `forward` on random data before its first release, as `fit` does."""
-        if self._judge is None or not self._judge[0].is_that_of(forward):
-            code, run, state = Code(forward), self._run, state_of(self._model)
+        code, run, state = Code(forward), self._run, state_of(self._model)
+        found = self._forwards.get(code.key)
+        if found is None or not found.code.is_that_of(code):
             sizes = units_of_parts(run.sampling, state.microbatch_size, 1, state.workers.count)
             method = run.engine.gradient_method
             judge = JudgedGraphs(self._model, with_outputs(forward), method, *sizes)
@@ -267,12 +268,15 @@ class PrivateTrainer:
                 )
             judge.count_for(run.record)
             judge.add_reads(self._reads)
-            run.engine = dataclasses.replace(run.engine, part_rows=judge.units)
-            self._judge, run.judged = (code, judge), judge
+            found = self._forwards[code.key] = JudgedForward(code, judge)
             self._traces += 1
             if self._traces == _MANY_TRACES:
                 warnings.warn(_TRACED_ANEW, stacklevel=3)
-        return self._judge[1]
+        elif run.judged is not found.judge:
+            forget_plan(self._model)  # which is that of another forward
+        run.engine = dataclasses.replace(run.engine, part_rows=found.judge.units)
+        run.judged = found.judge
+        return found
 
     def _check_present(self) -> None:
         run = self._run
