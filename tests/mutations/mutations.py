@@ -992,7 +992,7 @@ MUTATIONS = [
     ),
     mutation(
         8, "the graph of a custom loop is never looked at again", "training/loop_graph.py",
-        "_AGAIN = 2 ", "_AGAIN = 0 ",
+        "in _LOOKS:\n", "in ():\n",
         "training/test_given_forward.py::test_what_code_does_not_show_is_refused_where_it_has_"
         "changed_at_the_second_release[a property]",
     ),

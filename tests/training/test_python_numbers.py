@@ -56,7 +56,7 @@ def _drawn_in_fit(private, small_model, source, **arguments):
 
 
 def _drawn_in_loop(private, small_model, seed=None):
-    """The numbers that were drawn in a custom loop that seeds at each step."""
+    """The numbers that were drawn in a custom loop that begins with a seed."""
     model, source = private(small_model()), Flips()
     sampler = tfdp.PoissonSampler(
         tfdp.Records(source, num_parallel_calls=1), batch_size=ROWS, steps=3, seed=seed

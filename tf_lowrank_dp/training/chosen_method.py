@@ -74,8 +74,8 @@ def choose(
     forget_plan(model)
     tried: list[Chosen] = []
 
-    def step(method: str, units: int) -> _Step:
-        return _Step(model, forward, element_spec, method, units * rows_per_unit, compiled)
+    def step(method: str, units: int) -> Step:
+        return Step(model, forward, element_spec, method, units * rows_per_unit, compiled)
 
     def prove(graph: tf.Graph) -> RowProof:
         if any(isinstance(layer, UNROLLED) for layer in layers_of(model)):
@@ -133,23 +133,7 @@ def choose(
     return Chosen("loop", least, step("loop", least).part())
 
 
-def traced_step(
-    model: keras.Model,
-    forward: Forward,
-    element_spec: Nested,
-    method: str,
-    rows: int,
-    compiled: bool,
-) -> TracedPart:
-    """The forward and backward pass of `rows` rows as a gradient method traces it.
-
-    Raises:
-        UnsupportedModelError: it cannot be traced.
-    """
-    return _Step(model, forward, element_spec, method, rows, compiled).part()
-
-
-class _Step(NamedTuple):
+class Step(NamedTuple):
     """The forward and backward pass of a batch by one method."""
 
     model: keras.Model
@@ -211,7 +195,7 @@ class _Step(NamedTuple):
         return [gradients(batch(range_)) for range_ in RANGES]
 
 
-def _agree(vectorized: _Step, loop: _Step) -> bool:
+def _agree(vectorized: Step, loop: Step) -> bool:
     """Whether single examples have the gradients that they have side by side.
 
     TensorFlow's rules for vectorising have been wrong (`elements_stay_apart`), so they are looked

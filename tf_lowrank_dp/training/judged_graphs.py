@@ -8,8 +8,9 @@ probe make another graph.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import keras
 import tensorflow as tf
@@ -21,7 +22,9 @@ from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
 from tf_lowrank_dp.tracing.written import written_variables
-from tf_lowrank_dp.training.chosen_method import choose, part_of_this_graph, traced_step
+from tf_lowrank_dp.training.chosen_method import Step, choose, part_of_this_graph
+
+Result = TypeVar("Result")
 
 
 class JudgedGraphs:
@@ -104,8 +107,7 @@ class JudgedGraphs:
 
     def judge_apart(self, element_spec: Nested) -> None:
         """As `judge`, while a graph is traced or a tape is watching."""
-        with ThreadPoolExecutor(1) as eager:
-            eager.submit(self.judge, element_spec).result()
+        _apart(self.judge, element_spec)
 
     def look_again(self, forward: Forward, element_spec: Nested) -> None:
         """Traces a custom loop's function again, which has to compute what it did.
@@ -119,11 +121,8 @@ class JudgedGraphs:
         """
         _, _, _, rows_per_unit, compiled = self._asked
         rows = self.units * rows_per_unit
-        with ThreadPoolExecutor(1) as eager:
-            trace = eager.submit(
-                traced_step, self._model, forward, element_spec, self.method, rows, compiled
-            )
-        if trace.result().digest not in self._digests:
+        step = Step(self._model, forward, element_spec, self.method, rows, compiled)
+        if _apart(step.part).digest not in self._digests:
             raise UnsupportedModelError(
                 "Expected a forward function that computes the same at each step. Received: one "
                 f"for '{self._model.name}' that gives other operations or constants than at the "
@@ -237,6 +236,12 @@ class JudgedGraphs:
                 "the model reads or keeps as weights: what they see is neither clipped nor noised. "
                 "Keep it in a keras.metrics.Metric that no call and no loss reads."
             )
+
+
+def _apart(function: Callable[..., Result], *args: Nested) -> Result:
+    """What a function returns in a thread that neither traces a graph nor watches with a tape."""
+    with ThreadPoolExecutor(1) as eager:
+        return eager.submit(function, *args).result()
 
 
 def refuse_composites(batch: Nested) -> None:

@@ -14,8 +14,7 @@ from tf_lowrank_dp.training.function_code import Code
 from tf_lowrank_dp.training.given_forward import spec_of, with_outputs
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 
-_AGAIN = 2  # the release at which a graph is looked at again
-_LATER = 4  # times as many releases until the next time
+_LOOKS = frozenset(2 * 4**k for k in range(32))  # the releases before which it is looked at again
 
 
 class LoopGraph:
@@ -36,8 +35,7 @@ class LoopGraph:
     def __init__(self, forward: Callable, engine: PrivateGradients, judge: JudgedGraphs):
         checked = with_outputs(forward)
         self._judge = judge
-        self._releases: Counter[str] = Counter()
-        self._looks: dict[str, int] = {}
+        self._releases: Counter[str] = Counter()  # of each shape
 
         @tf.function(autograph=False)
         def release(batch: Nested, presence: tf.Tensor) -> list[tf.Tensor]:
@@ -57,17 +55,14 @@ class LoopGraph:
         """
         spec = tf.nest.map_structure(spec_of, batch)
         shape = str(spec)
-        look = self._looks.setdefault(shape, _AGAIN)
-        if self._releases[shape] + 1 == look:
+        if self._releases[shape] + 1 in _LOOKS:
             self._judge.look_again(with_outputs(forward), spec)
-            self._looks[shape] = _LATER * look
+        self._releases[shape] += 1
 
     def gradients(self, batch: Nested, presence: tf.Tensor) -> list[tf.Tensor]:
         """Releases nested tensors `(b, ...)` with a presence `(b,)`."""
         specs = tf.nest.map_structure(spec_of, (batch, presence))
-        traced = self._release.get_concrete_function(*specs)
-        self._releases[str(specs[0])] += 1
-        return traced(batch, presence)
+        return self._release.get_concrete_function(*specs)(batch, presence)
 
 
 @dataclasses.dataclass
