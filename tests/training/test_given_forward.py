@@ -337,6 +337,23 @@ def test_it_is_refused_where_two_functions_are_used_in_turn(loop, seen):
         step(2.0)
 
 
+CELL = """
+largest = tf.reduce_max(tf.abs(batch["x"]))
+def forward(b):
+    return losses_of(model, {"x": b["x"] / largest}), ()
+trainer.gradients(forward, batch)
+"""
+
+
+def test_it_is_refused_in_a_cell_that_is_run_again(loop):
+    """A notebook compiles a cell at each run: the code is equal, and another object."""
+    model, trainer, batches = loop
+    notebook = {"tf": tf, "losses_of": losses_of, "model": model, "trainer": trainer}
+    exec(CELL, notebook | {"batch": next(batches)})
+    with pytest.raises(tfdp.UnsupportedModelError, match="computed from the batch"):
+        exec(CELL, notebook | {"batch": next(batches)})
+
+
 def test_two_functions_in_turn_are_traced_once_each(loop):
     model, trainer, batches = loop
     traces = []

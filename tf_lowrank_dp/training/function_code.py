@@ -37,9 +37,10 @@ class Code:
             raise _of_the_loop("a tensor of the graph around it")
 
     @property
-    def key(self) -> int:
-        """Tells functions of other code apart, as long as this object lives."""
-        return id(_code_of(self._parts))
+    def key(self) -> CodeType | int:
+        """Tells functions of other code apart; a cell that is run again compiles equal code."""
+        code = _code_of(self._parts)
+        return code if isinstance(code, CodeType) else id(code)
 
     def is_that_of(self, other: Code) -> bool:
         """Whether a function of the same code is made of the same.

@@ -6,6 +6,7 @@ import dataclasses
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from types import CodeType
 
 import keras
 import tensorflow as tf
@@ -116,7 +117,7 @@ class PrivateTrainer:
             warn_about_overlap(public.features, sampler)
         self._model = model
         self._reads = getattr(sampler, "reads", ())
-        self._forwards: dict[int, JudgedForward] = {}  # the last of each code
+        self._forwards: dict[CodeType | int, JudgedForward] = {}  # the last of each code
         self._traces = 0
         seeded = getattr(sampler, "seeded", False)
         self._draws = Draws(sampling, sampling is not sampler, seeded)
