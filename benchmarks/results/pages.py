@@ -25,6 +25,7 @@ from benchmarks.results.recorded import (
     step_times,
 )
 from benchmarks.results.script_version import STATES, mark, note, state
+from benchmarks.speed import clipping_methods
 from benchmarks.speed.peers.__main__ import table as rows_of_peers
 
 _PART = re.compile(r"(<!-- recorded: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -172,6 +173,12 @@ def membership() -> str:
     return table(rows) + note(lines("membership"))
 
 
+def clipping_methods_table() -> str:
+    """Lee and Kifer's Figures 5 to 7: the slow ways to clip beside ours."""
+    runs = lines("clipping_methods")
+    return table(clipping_methods.table(runs, MODEL_NAMES)) + note(runs)
+
+
 def pate_table() -> str:
     """PATE at each epsilon, by the aggregator that held-out images choose with the first seed."""
     found: dict[tuple[float, str], list[dict]] = {}
@@ -199,6 +206,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "centring": centring,
     "membership": membership,
     "pate": pate_table,
+    "clipping methods": clipping_methods_table,
 }
 
 
