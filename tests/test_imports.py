@@ -38,7 +38,7 @@ ALLOWED = {
     "gradient_methods": BASE | ALGEBRA | {"layers"},
     "release": BASE | ALGEBRA,
     "workers": BASE,
-    "mechanism": BASE | ALGEBRA | {"gradient_methods", "release", "workers"},
+    "mechanism": BASE | ALGEBRA | {"sampling", "gradient_methods", "release", "workers"},
     "spending": BASE | {"accounting"},
     "algorithms": BASE | ALGEBRA | {"release"},
     "optimizers": BASE

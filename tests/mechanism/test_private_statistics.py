@@ -164,8 +164,42 @@ def test_wrong_arguments_are_refused(call):
         call()
 
 
-def test_a_batch_is_not_taken_for_a_record():
-    """Its records would count as one: a record moved the counts by 6 clips."""
-    batches = tf.data.Dataset.from_tensor_slices([["a", "b"]] * 8).batch(4)
+JOINED = {
+    "batches": lambda records: records.batch(4),
+    "batches, read ahead": lambda records: records.batch(4).prefetch(1),
+    "batches, mapped": lambda records: records.batch(4).map(lambda x: tf.reshape(x, [-1])),
+    "batches, shuffled": lambda records: records.shuffle(9).batch(4).shuffle(2).take(2).cache(),
+    "padded": lambda records: records.padded_batch(4).map(lambda x: tf.reshape(x, [-1])),
+    "windows": lambda records: records.window(4).flat_map(lambda x: x.batch(4)),
+    "flat": lambda records: records.batch(4).flat_map(tf.data.Dataset.from_tensors),
+    "a choice by value": lambda records: records.take_while(lambda x: x[0] == "a"),
+    "state": lambda records: records.scan(0, lambda state, x: (state + 1, x)),
+    "twice": lambda records: records.repeat(2),
+    "twice, one after the other": lambda records: records.concatenate(records),
+}
+
+
+@pytest.mark.parametrize("join", JOINED.values(), ids=JOINED)
+def test_what_joins_or_repeats_records_is_not_taken_for_records(join):
+    """Batches of 4 moved the counts by 6 clips, and one record of a window all of it."""
+    records = join(tf.data.Dataset.from_tensor_slices([["a", "b"]] * 8))
     with pytest.raises(ValueError, match="(?s)one record in each element.*unbatch"):
-        tfdp.private_histogram(batches, ["a", "b"], tokens_per_record=1, noise_multiplier=1.0)
+        tfdp.private_histogram(records, ["a", "b"], tokens_per_record=1, noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        lambda records: records.map(tf.strings.lower).shuffle(8).cache().prefetch(1),
+        lambda records: records.batch(4).unbatch().filter(lambda x: True).repeat(1),
+        lambda records: tf.data.Dataset.from_generator(
+            lambda: iter(records), output_signature=records.element_spec
+        ),
+    ],
+)
+def test_a_pipeline_of_single_records_is_counted(stages):
+    records = stages(tf.data.Dataset.from_tensor_slices([["a", "b"]] * 8))
+    counts = tfdp.private_histogram(
+        records, ["a", "b", "c"], tokens_per_record=2, noise_multiplier=1e-6
+    ).value
+    np.testing.assert_allclose(counts, [8, 8, 0], atol=1e-3)

@@ -1017,4 +1017,18 @@ MUTATIONS = [
         "training/test_python_numbers.py::"
         "test_numbers_of_batches_that_are_read_ahead_are_secret_as_well[a function]",
     ),
+    mutation(
+        15, "what a user's callback does to weights is not looked at", "training/fit.py",
+        "        changes_by_callbacks_are_told(model, callbacks),\n        secret",
+        "        secret",
+        "training/test_spent_values.py::test_ordinary_training_in_a_callback_of_fit_leaves_the_"
+        "spend_unknown[on_epoch_end]",
+    ),
+    mutation(
+        18, "batches with a stage behind them are taken for records", "sampling/stages.py",
+        "    return next(filter(None, map(_join, inputs_of(dataset))), \"\")\n",
+        "    return \"\"\n",
+        "mechanism/test_private_statistics.py::"
+        "test_what_joins_or_repeats_records_is_not_taken_for_records[batches, read ahead]",
+    ),
 ]  # fmt: skip

@@ -152,7 +152,7 @@ def test_changes_before_anything_was_spent_are_public_and_cost_no_digest(
         assert not list(variables)
         return []
 
-    monkeypatch.setattr("tf_lowrank_dp.spending.owner.digests", refuse)
+    monkeypatch.setattr("tf_lowrank_dp.spending.looks.digests", refuse)
     ordinary = keras.Model(model.inputs, model.outputs)
     ordinary.compile("sgd", "sparse_categorical_crossentropy")
     ordinary.fit(*data(), verbose=0)
@@ -333,3 +333,119 @@ def test_ordinary_updates_between_the_steps_of_a_custom_loop_are_noticed(loop):
             one_value_of_one_variable(model, None, None, None)
 
     assert is_unknown(loop(update))
+
+
+class TrainsOtherwise(keras.callbacks.Callback):
+    """Trains a model with the same weights in the ordinary way, at one of its hooks."""
+
+    def __init__(self, hook, data, then=lambda model: None):
+        super().__init__()
+        setattr(self, hook, lambda *args, **kwargs: self.train())
+        self.data, self.then = data, then
+
+    def train(self):
+        if int(self.model.optimizer.iterations):
+            ordinary_fit_through_another_model_unasked(self.model, self.data)
+        self.then(self.model)
+
+
+def ordinary_fit_through_another_model_unasked(model, data):
+    ordinary = keras.Model(model.inputs, model.outputs)
+    ordinary.compile("sgd", "sparse_categorical_crossentropy")
+    ordinary.fit(*data(), verbose=0)
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        *("on_epoch_begin", "on_epoch_end", "on_batch_end", "on_train_batch_begin"),
+        *("on_train_batch_end", "on_train_end", "on_test_begin", "on_test_batch_end"),
+    ],
+)
+def test_ordinary_training_in_a_callback_of_fit_leaves_the_spend_unknown(build, fit, data, hook):
+    model = build()
+    callback = TrainsOtherwise(hook, data)
+    before = vars(callback)[hook]
+    with pytest.warns(UserWarning, match=r"(?s)Expected weights .*Received: .*post_processing"):
+        fit(model, epochs=2, validation_data=data(), callbacks=[[callback]])
+    assert is_unknown(model)
+    assert vars(callback)[hook] is before
+
+
+@pytest.mark.parametrize("of_list", [False, True])
+def test_ordinary_training_in_a_callback_however_it_is_passed_leaves_the_spend_unknown(
+    build, fit, data, of_list
+):
+    model = build()
+    ordinary = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: ordinary_fit_through_another_model_unasked(model, data)
+    )
+    callbacks = keras.callbacks.CallbackList([ordinary]) if of_list else ordinary
+    with pytest.warns(UserWarning, match="post_processing"):
+        fit(model, callbacks=callbacks)
+    assert is_unknown(model)
+
+
+@pytest.mark.parametrize("method", ["evaluate", "predict"])
+@pytest.mark.parametrize("by_position", [False, True])
+def test_ordinary_training_in_a_callback_of_evaluate_or_predict_leaves_the_spend_unknown(
+    fitted, data, method, by_position
+):
+    hook = {"evaluate": "on_test_end", "predict": "on_predict_begin"}[method]
+    callbacks = [TrainsOtherwise(hook, data)]
+    x, y = data()
+    keywords = {"verbose": 0, "callbacks": callbacks}
+    arguments, keywords = {
+        ("evaluate", False): ([x, y], keywords),
+        ("evaluate", True): ([x, y, None, 0, None, None, callbacks], {}),
+        ("predict", False): ([x], keywords),
+        ("predict", True): ([x, None, 0, None, callbacks], {}),
+    }[method, by_position]
+    with pytest.warns(UserWarning, match="post_processing"):
+        getattr(fitted, method)(*arguments, **keywords)
+    assert is_unknown(fitted)
+
+
+def rounds(model):
+    model.set_weights([np.round(weight, 2) for weight in model.get_weights()])
+
+
+def rounds_as_stated(model):
+    with tfdp.post_processing(model):
+        rounds(model)
+
+
+def gives_back_what_an_epoch_left(model):
+    values = model.get_weights()
+    rounds(model)
+    model.set_weights(values)
+
+
+@pytest.mark.parametrize("then", [rounds, rounds_as_stated, gives_back_what_an_epoch_left])
+@pytest.mark.filterwarnings("ignore:Expected weights")
+def test_what_a_callback_assigns_is_known_where_it_is_stated_or_was_there(build, fit, data, then):
+    model = build()
+    hook = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: then(model))
+    fit(model, epochs=3, callbacks=[hook])
+    assert is_unknown(model) == (then is rounds)
+
+
+def test_private_training_of_another_model_in_a_callback_is_known(build, fit, data, private):
+    model = build()
+    other = private(keras.Model(model.inputs, model.outputs), noise_multiplier=1.5, delta=DELTA)
+    train = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: fit(other))
+    fit(model, epochs=2, callbacks=[train])
+    assert not is_unknown(model)
+
+
+@pytest.mark.parametrize("then", [rounds, rounds_as_stated])
+def test_what_is_assigned_after_fit_is_known_where_it_is_stated(fitted, then):
+    then(fitted)
+    assert is_unknown(fitted) == (then is rounds)
+
+
+def test_post_processing_does_not_excuse_what_was_before(fitted):
+    rounds(fitted)
+    with tfdp.post_processing(fitted):
+        pass
+    assert is_unknown(fitted)

@@ -12,13 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp import _validate
-from tf_lowrank_dp._tensorflow import kind_of
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.mechanism.clipping import clip_factors
 from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.mechanism.noise import NoiseGenerator
 from tf_lowrank_dp.per_example.gradient import zero_absent
 from tf_lowrank_dp.per_example.materialized import Materialized
+from tf_lowrank_dp.sampling.stages import refuse_joined_records
 from tf_lowrank_dp.workers.join import joined
 
 _AT_ONCE = 2**22  # numbers: bounds the memory of intermediate results
@@ -139,8 +139,8 @@ def private_histogram(
             f"{len(candidates)}, of which {len(positions)} are different. Remove the doubles."
         )
     counts = np.zeros(len(positions), np.float64)
-    if isinstance(records, tf.data.Dataset) and kind_of(records) in ("Batch", "ParallelBatch"):
-        raise _several_records("a dataset of batches (`.batch()`)")
+    if isinstance(records, tf.data.Dataset):
+        refuse_joined_records(records)
     for tokens in records:
         if _is_whole_text(tokens):
             raise ValueError(

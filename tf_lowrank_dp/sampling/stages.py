@@ -10,6 +10,7 @@ _OF_ROWS = ("Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "As
 _BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
 _SOME = ("Take", "Skip", "Shard")
 _ONE_WAY = (*_OF_ROWS, *_SOME, "Repeat")
+_JOIN = ("Window", "DenseToSparseBatch", "GroupByWindow", "GroupByReducer", "Scan", "TakeWhile")
 _BY_VALUE = {
     "Filter": "`.filter()`",
     "TakeWhile": "`.take_while()`",
@@ -84,6 +85,34 @@ def refuse_fixed_batches(
             "Expected new draws in each epoch with sampling='poisson'. Received: a dataset whose "
             "batches are kept (`.cache()`) and come again. Remove it, or keep the single records."
         )
+
+
+def refuse_joined_records(dataset: tf.data.Dataset) -> None:
+    """Refuses data whose elements are no single records, each of them once, where the stages tell.
+
+    Args:
+        dataset: of records that are counted one by one.
+
+    Raises:
+        ValueError: with the stage.
+    """
+    how = _join(dataset) or _repetition(dataset)
+    if how:
+        raise ValueError(
+            f"Expected one record in each element, and each once. Received: a dataset with {how}, "
+            "by which several records would count as one, or one several times. Pass records one "
+            "by one: dataset.unbatch(), or without this stage."
+        )
+
+
+def _join(dataset: tf.data.Dataset) -> str:
+    """By what an element depends on several records; nothing where the stages do not tell."""
+    kind = kind_of(dataset)
+    if kind == "Unbatch":
+        return ""
+    if kind in (*_BATCHES, *_JOIN):
+        return f"a stage that joins records (`{kind}`)"
+    return next(filter(None, map(_join, inputs_of(dataset))), "")
 
 
 def refuse_repeated_rows(dataset: tf.data.Dataset) -> None:

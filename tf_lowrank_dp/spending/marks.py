@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import tensorflow as tf
 
 from tf_lowrank_dp.spending.digest import checksum
-from tf_lowrank_dp.spending.record import Record
 from tf_lowrank_dp.spending.trace import Thing, Trace
 
 
@@ -37,9 +34,4 @@ def is_of_others(variable: Thing, trace: Trace) -> bool:
         is_marked, left = trace.mark.numpy()
         if is_marked:
             return int(checksum(tf.convert_to_tensor(variable))) != left
-    return trace.seen_at == steps_of(trace.runs)
-
-
-def steps_of(runs: Iterable[Record]) -> int:
-    """Releases of several runs together."""
-    return sum(run.steps for run in runs)
+    return trace.seen_at == trace.steps

@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from tf_lowrank_dp.accounting import LedgerFile, PrivacyLedger, open_ledger_file
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.spending.marks import forget, is_of_others, mark, steps_of
+from tf_lowrank_dp.spending.looks import by_others, note_values, unseen
+from tf_lowrank_dp.spending.marks import forget, mark
 from tf_lowrank_dp.spending.record import Record, merged
 from tf_lowrank_dp.spending.trace import Thing, alive
 from tf_lowrank_dp.spending.traces import Traces
@@ -155,7 +156,7 @@ class Spending:
         came = self._values.records(variables)
         for variable, records, digest in zip(variables, came, digests(variables), strict=True):
             if record in records or self._traces[variable].latest not in (None, digest):
-                self._note(variable, digest)
+                self._traces[variable].note(digest)
 
     def recognise(self, variables: Iterable[Thing]) -> None:
         """Adds to variables what any file that was loaded says of the values that they hold."""
@@ -187,17 +188,34 @@ class Spending:
 
     def check(self, variables: Iterable[Thing]) -> None:
         """Marks those whose values are neither what private steps left nor any that were seen."""
-        self._look(variables, judge=True)
+        self.mark_unknown(by_others(self._traces, variables))
 
     def see(self, variables: Iterable[Thing]) -> None:
         """Takes the values of these variables as functions of what is on record for them."""
-        self._look(variables, judge=False)
+        note_values(self._traces, variables)
+
+    def steps_on(self, variables: Iterable[Thing]) -> list[int]:
+        """Releases so far of the runs that update each of the variables."""
+        return [self._traces[v].steps if v in self._traces else 0 for v in variables]
+
+    def changed_by_others(self, variables: Iterable[Thing]) -> bool:
+        """Marks those of which no value that they have now was seen, though they are watched.
+
+        Args:
+            variables: whose values were changed by what may be no private step.
+
+        Returns:
+            Whether there are any.
+        """
+        new = unseen(self._traces, variables)
+        self.mark_unknown(new)
+        return bool(new)
 
     def released(self, variables: Iterable) -> None:
         """States that there was a release since they were looked at, which changes no value."""
         for trace in [self._traces[v] for v in variables if v in self._traces]:
             if trace.seen_at is not None:
-                trace.seen_at = steps_of(trace.runs)
+                trace.seen_at = trace.steps
 
     def left_in_graph(self, variables: Iterable[Thing]) -> None:
         """Has a graph note, at this place of it, what an update has left in these variables.
@@ -266,28 +284,6 @@ class Spending:
         merged(self.records(things) | {record})
         self._traces.attach(things, frozenset({record}))
         return record
-
-    def _look(self, variables: Iterable[Thing], judge: bool) -> None:
-        """Remembers the digests of variables on which something was spent, as far as is known."""
-        known = [(v, self._traces[v]) for v in variables if v in self._traces]
-        ledgers = {records: merged(records) for records in {trace.records for _, trace in known}}
-        known = [
-            (variable, trace)
-            for variable, trace in known
-            if ledgers[trace.records].num_steps
-            and not ledgers[trace.records].prior_spend_unknown
-            and not (judge and trace.watched)
-        ]
-        for (variable, trace), digest in zip(known, digests([v for v, _ in known]), strict=True):
-            if judge and digest not in trace.seen and is_of_others(variable, trace):
-                self.mark_unknown([variable])
-            self._note(variable, digest)
-
-    def _note(self, variable: Thing, digest: bytes) -> None:
-        """Takes the value of this digest as one of those that are on record."""
-        trace = self._traces[variable]
-        trace.latest, trace.seen_at = digest, steps_of(trace.runs)
-        trace.seen.add(digest)
 
 
 def _values_of(thing: Thing) -> list[keras.Variable]:

@@ -43,6 +43,16 @@ class Trace:
     watched: int = 0
     links: list[weakref.ref] = dataclasses.field(default_factory=list)
 
+    @property
+    def steps(self) -> int:
+        """Releases of its runs together, until now."""
+        return sum(run.steps for run in self.runs)
+
+    def note(self, digest: bytes) -> None:
+        """Takes the value of this digest as one of those that are on record."""
+        self.latest, self.seen_at = digest, self.steps
+        self.seen.add(digest)
+
     def has_handle(self, handles: set[int]) -> bool:
         """Whether it is of a variable whose handle has one of these `id`s."""
         thing = self.thing()

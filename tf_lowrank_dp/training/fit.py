@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ from tf_lowrank_dp.training.step_guards import BudgetGuard, StepGuard
 from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.unit_arguments import check_units
+from tf_lowrank_dp.training.user_callbacks import as_list, changes_by_callbacks_are_told
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
 from tf_lowrank_dp.training.worker_callbacks import ended_together, in_step
 
@@ -164,7 +166,7 @@ def fit(
     if optimizer.public_data is not None:
         warn_about_overlap(optimizer.public_data.features, x)
     spec = data.element_spec.get("y")
-    callbacks = in_step(workers, _as_list(callbacks))
+    callbacks = in_step(workers, as_list(callbacks))
     restore_backup(model, callbacks)
     [[initial_epoch], *_] = workers.gather_numbers(first_epoch(model, initial_epoch))
     run = start_run(
@@ -187,7 +189,12 @@ def fit(
     for callback in budgets:
         callback.steps_per_epoch = _steps_taken(model, data)
     callbacks = [guard, *callbacks, StepGuard([guard, *budgets])]
-    with running(model, run), SPENDING.watched(model.weights), secret_python_numbers(seeded):
+    with (
+        running(model, run),
+        SPENDING.watched(model.weights),
+        changes_by_callbacks_are_told(model, callbacks),
+        secret_python_numbers(seeded),
+    ):
         return keras.Model.fit(
             model,
             data.dataset,
@@ -210,11 +217,9 @@ def evaluate(model: keras.Model, *args: Any, **kwargs: Any) -> Nested:
     Callbacks may swap weights meanwhile (`SwapEMAWeights`).  `fit` has preprocessed the validation
     data of KerasHub tasks, which some versions of KerasHub would do again.
     """
-    look(model)
-    with SPENDING.watched(model.weights), changes_are_told(model):
-        if is_task(model) and called_by_fit(kwargs):
-            return keras.Model.evaluate(model, *args, **kwargs)
-        return type(model).evaluate(model, *args, **kwargs)
+    of_task = is_task(model) and called_by_fit(kwargs)
+    own = keras.Model.evaluate if of_task else type(model).evaluate
+    return _without_training(model, own, *args, **kwargs)
 
 
 def predict(model: keras.Model, *args: Any, **kwargs: Any) -> Nested:
@@ -222,9 +227,22 @@ def predict(model: keras.Model, *args: Any, **kwargs: Any) -> Nested:
 
     Callbacks may swap weights meanwhile (`SwapEMAWeights`).
     """
+    return _without_training(model, type(model).predict, *args, **kwargs)
+
+
+def _without_training(model: keras.Model, own: Callable, *args: Any, **kwargs: Any) -> Nested:
+    """Calls Keras' or a model's own way, and tells what is changed on it."""
     look(model)
-    with SPENDING.watched(model.weights), changes_are_told(model):
-        return type(model).predict(model, *args, **kwargs)
+    arguments = inspect.signature(own).bind_partial(model, *args, **kwargs).arguments
+    callbacks = as_list(arguments.get("callbacks", kwargs.get("callbacks")))
+    if called_by_fit(kwargs):
+        callbacks = []  # `fit` has
+    with (
+        SPENDING.watched(model.weights),
+        changes_by_callbacks_are_told(model, callbacks),
+        changes_are_told(model),
+    ):
+        return own(model, *args, **kwargs)
 
 
 def _steps_taken(model: keras.Model, data: TrainingData) -> int:
@@ -253,11 +271,3 @@ def _warn_about_delta(delta: float | None, num_examples: int | None) -> None:
             f"{delta}. Such a delta allows to publish an example as it is; choose a smaller one.",
             stacklevel=3,
         )
-
-
-def _as_list(
-    callbacks: keras.callbacks.Callback | Sequence[keras.callbacks.Callback] | None,
-) -> list[keras.callbacks.Callback]:
-    if callbacks is None:
-        return []
-    return list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]

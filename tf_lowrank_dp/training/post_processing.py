@@ -1,0 +1,45 @@
+"""A statement of the user: these values are functions of what was released."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import keras
+
+from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.state import look
+
+
+@contextlib.contextmanager
+def post_processing(model: keras.Model) -> Iterator[None]:
+    """States that values assigned to weights inside are functions of released ones alone.
+
+    An average of the weights of several epochs, their rounding or pruning cost nothing more, but
+    from the outside they look like training on private data, after which statements say "prior
+    spend unknown".  What was changed before, outside of any private call, stays unknown.
+
+    Guarantee: none about what happens inside.  That it reads no private data is the user's word,
+    as that of a `sampling` is.
+
+    Args:
+        model: whose weights are assigned: any that holds them, compiled or not.
+
+    Example:
+
+    >>> import keras, numpy as np
+    >>> import tf_lowrank_dp as tfdp
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+    >>> optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=2.0)
+    >>> model.compile(optimizer, "mse")
+    >>> _ = model.fit(np.zeros([8, 3]), np.zeros([8, 2]), batch_size=4, verbose=0)
+    >>> with tfdp.post_processing(model):
+    ...     model.set_weights([np.round(weight, 2) for weight in model.get_weights()])
+    >>> "unknown" in tfdp.privacy_statement(model, delta=1e-5)
+    False
+    """
+    look(model)
+    try:
+        yield
+    finally:
+        SPENDING.see(model.weights)
