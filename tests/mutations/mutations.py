@@ -1029,6 +1029,6 @@ MUTATIONS = [
         "    return next(filter(None, map(_join, inputs_of(dataset))), \"\")\n",
         "    return \"\"\n",
         "mechanism/test_private_statistics.py::"
-        "test_what_joins_or_repeats_records_is_not_taken_for_records[batches, read ahead]",
+        "test_what_joins_or_repeats_records_is_not_taken_for_records[batches, mapped]",
     ),
 ]  # fmt: skip
