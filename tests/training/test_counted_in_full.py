@@ -37,6 +37,26 @@ def test_passes_that_a_callback_ends_early_count_as_whole_ones(
     assert release["steps"] == 26  # four passes of six, and two steps of the last
 
 
+@pytest.mark.parametrize(("early", "passes", "traces"), [(False, 6, 1), (True, 6, 2)])
+def test_calls_of_fit_on_shuffled_data_count_their_passes_and_share_one_step(
+    private, small_model, data, same_batches, early, passes, traces
+):
+    """Each row has six releases, also where the second call has begun its last pass only."""
+    model = private(small_model(), noise_multiplier=2.0, delta=DELTA)
+    batches = same_batches(*data(), batch_size=4)
+    functions = set()
+    for call in range(3):
+        callbacks = [EndEpochsEarly()] if early and call == 1 else []
+        model.fit(batches, sampling="shuffle", epochs=2, callbacks=callbacks, verbose=0)
+        functions.add(model.train_function)
+    accountant = dp_accounting.pld.PLDAccountant()
+    all_passes = accountant.compose(dp_accounting.GaussianDpEvent(2.0 / 2), passes)
+    assert tfdp.privacy_spent(model, DELTA) == pytest.approx(
+        all_passes.get_epsilon(DELTA), rel=1e-3
+    )
+    assert len(functions) == traces
+
+
 def test_passes_of_data_that_go_on_are_not_counted_anew(private, small_model, data):
     x, y = data()
 

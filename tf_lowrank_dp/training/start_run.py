@@ -253,16 +253,17 @@ def _continues(
     seeded: bool,
     loss: CompiledLoss | None,
 ) -> bool:
-    """Whether nothing has changed since the run began; shuffled data begin a new pass each time.
+    """Whether nothing has changed since the run began.
 
     A run without steps may have had other steps planned, for which its noise was calibrated.
+    Shuffled data begin a new pass with each call, so the run has to have ended its last one.
     """
-    variables = model.trainable_variables
+    variables, length = model.trainable_variables, sampling.steps_per_pass
     return (
         run.optimizer is optimizer
         and (run.limit is None or run.steps > 0)
         and run.sampling == sampling
-        and sampling.kind == "poisson"
+        and (length is None or run.steps % length == 0)
         and run.entry.seeded == (seeded or optimizer.seed is not None)
         and run.settings == _settings(optimizer)
         and len(run.variables) == len(variables)
