@@ -1,5 +1,6 @@
 """Values that change outside of private steps leave the spend unknown; Keras' callbacks do not."""
 
+import contextlib
 import pickle
 
 import keras
@@ -365,11 +366,9 @@ def ordinary_fit_through_another_model_unasked(model, data):
 def test_ordinary_training_in_a_callback_of_fit_leaves_the_spend_unknown(build, fit, data, hook):
     model = build()
     callback = TrainsOtherwise(hook, data)
-    before = vars(callback)[hook]
     with pytest.warns(UserWarning, match=r"(?s)Expected weights .*Received: .*post_processing"):
         fit(model, epochs=2, validation_data=data(), callbacks=[[callback]])
     assert is_unknown(model)
-    assert vars(callback)[hook] is before
 
 
 @pytest.mark.parametrize("of_list", [False, True])
@@ -404,6 +403,169 @@ def test_ordinary_training_in_a_callback_of_evaluate_or_predict_leaves_the_spend
     with pytest.warns(UserWarning, match="post_processing"):
         getattr(fitted, method)(*arguments, **keywords)
     assert is_unknown(fitted)
+
+
+class LearnsWhereItShouldNot(keras.Model):
+    """Trains itself in `test_step`, and may be interrupted."""
+
+    def __init__(self, model, error):
+        super().__init__(model.inputs, model.outputs)
+        self.error = error
+
+    def test_step(self, data):
+        x, y = data
+        self.layers[-1].bias.assign_add(tf.ones(3) * tf.reduce_mean(tf.cast(y, tf.float32)))
+        if self.error is not None:
+            raise self.error
+        return {"loss": 0.0}
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt(), ValueError("Expected")])
+@pytest.mark.parametrize("in_fit", [False, True])
+@pytest.mark.filterwarnings("ignore:Expected weights")
+def test_what_a_test_step_learns_is_unknown_however_it_ends(
+    private, small_model, data, fit, error, in_fit
+):
+    model = private(
+        LearnsWhereItShouldNot(small_model(), error),
+        noise_multiplier=1.5,
+        accountant="rdp",
+        delta=DELTA,
+    )
+    model.run_eagerly = True
+    fit(model)
+    assert not is_unknown(model)
+    with contextlib.suppress(KeyboardInterrupt, ValueError):
+        if in_fit:
+            fit(model, validation_data=data())
+        else:
+            model.evaluate(*data(), verbose=0)
+    assert is_unknown(model)
+
+
+class BySetModel(keras.callbacks.Callback):
+    act = None
+
+    def set_model(self, model):
+        super().set_model(model)
+        type(self).act(model)
+
+
+class ByAnOverriddenPart(keras.callbacks.EarlyStopping):
+    act = None
+
+    def get_monitor_value(self, logs):
+        type(self).act(self.model)
+        return 0.0
+
+
+class Slots:
+    """A callback that is none of Keras' and keeps its hooks to itself."""
+
+    __slots__ = ("act", "model")
+
+    def set_model(self, model):
+        self.model = model
+
+    def set_params(self, params):
+        pass
+
+    def __getattr__(self, name):
+        return self.on_epoch_end if name == "on_epoch_end" else (lambda *_, **__: None)
+
+    @property
+    def on_epoch_end(self):
+        return lambda epoch, logs=None: self.act(self.model)
+
+
+def callback_of(kind, act):
+    if kind is Slots:
+        slots = Slots()
+        slots.act = act
+        return slots
+    if kind is keras.callbacks.LearningRateScheduler:
+        return kind(lambda epoch, rate: act(None) or rate)
+    kind.act = staticmethod(act)
+    return kind()
+
+
+@pytest.mark.parametrize(
+    "kind", [BySetModel, ByAnOverriddenPart, Slots, keras.callbacks.LearningRateScheduler]
+)
+def test_ordinary_training_by_any_part_of_a_callback_leaves_the_spend_unknown(
+    fitted, fit, data, kind
+):
+    callback = callback_of(kind, lambda _: ordinary_fit_through_another_model_unasked(fitted, data))
+    with pytest.warns(UserWarning, match="post_processing"):
+        fit(fitted, callbacks=[callback])
+    assert is_unknown(fitted)
+
+
+class FindsARate(keras.callbacks.Callback):
+    """Tries some rates and puts the first weights back, as learning rate finders do."""
+
+    def on_train_begin(self, logs=None):
+        self.first = self.model.get_weights()
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.optimizer.learning_rate = 0.1 * 2.0**batch
+
+    def on_train_end(self, logs=None):
+        self.model.set_weights(self.first)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.filterwarnings("error:Expected weights")
+def test_weights_from_before_training_are_known_when_they_are_put_back(build, fit, again):
+    model = build()
+    if again:
+        fit(model)
+    fit(model, callbacks=[FindsARate()])
+    fit(model)
+    assert not is_unknown(model)
+
+
+@pytest.mark.parametrize("hook", ["on_epoch_end", "on_train_batch_end"])
+def test_what_a_hook_did_before_is_not_excused_by_post_processing_in_it(build, fit, data, hook):
+    model = build()
+
+    def train(*arguments, **keywords):
+        ordinary_fit_through_another_model_unasked(model, data)
+        with tfdp.post_processing(model):
+            pass
+
+    fit(model, callbacks=[keras.callbacks.LambdaCallback(**{hook: train})])
+    assert is_unknown(model)
+
+
+def test_private_steps_in_a_hook_do_not_hide_ordinary_ones(build, fit, data, private):
+    model = build()
+    twin = private(keras.Model(model.inputs, model.outputs), noise_multiplier=1.5, delta=DELTA)
+
+    def train(epoch, logs):
+        fit(twin)
+        ordinary_fit_through_another_model_unasked(model, data)
+
+    with pytest.warns(UserWarning, match="post_processing"):
+        fit(model, callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=train)])
+    assert is_unknown(model)
+
+
+def test_the_ledger_file_knows_what_was_found_after_the_last_step(
+    private, small_model, data, fit, tmp_path
+):
+    path = tmp_path / "ledger.jsonl"
+    model = tfdp.make_private(small_model(), ledger_path=path)
+    model.compile(
+        tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.5),
+        "sparse_categorical_crossentropy",
+    )
+    train = keras.callbacks.LambdaCallback(
+        on_train_end=lambda logs: ordinary_fit_through_another_model_unasked(model, data)
+    )
+    with pytest.warns(UserWarning, match="post_processing"):
+        fit(model, callbacks=[train])
+    assert '"prior_spend_unknown": true' in path.read_text()
 
 
 def rounds(model):

@@ -258,8 +258,8 @@ class DPOptimizer(keras.optimizers.Optimizer):
 
     def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:
         SPENDING.check(var_list)
-        with SPENDING.watched(var_list):  # averages of released values
-            self.inner_optimizer.finalize_variable_values(var_list)
+        self.inner_optimizer.finalize_variable_values(var_list)
+        SPENDING.see(var_list)  # averages of released values
 
     def save_own_variables(self, store: MutableMapping[str, np.ndarray]) -> None:
         """Stores ledger and algorithm's state; Keras stores the inner optimizer beside them."""

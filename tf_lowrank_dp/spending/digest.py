@@ -19,6 +19,7 @@ FIXED_KEY = bytes(16)
 """For digests in files, beside the values themselves."""
 _ON_HOST = 1 << 18  # values; XLA takes longer to compile than BLAKE2 to read so few
 _ON_HOST_IN_FILES = 1 << 16  # part of the format
+_WORTH_THREADS = 1 << 19  # values; to start two takes as long as BLAKE2 takes for these
 _UNROLLED = 8  # sums side by side, for vector instructions; twice as many do not fit in registers
 
 
@@ -45,8 +46,11 @@ def digests(variables: Sequence, key: bytes = _KEY) -> list[bytes]:
     """
     with tf.init_scope():
         values = [tf.convert_to_tensor(variable) for variable in variables]
+    digest = functools.partial(_digest, key=key)
+    if sum(value.shape.num_elements() for value in values) < _WORTH_THREADS:
+        return list(map(digest, values))
     with ThreadPoolExecutor() as threads:  # XLA's loops have one each
-        return list(threads.map(functools.partial(_digest, key=key), values))
+        return list(threads.map(digest, values))
 
 
 def checksum(value: tf.Tensor) -> tf.Tensor:

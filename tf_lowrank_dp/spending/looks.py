@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+import tensorflow as tf
+
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.marks import is_of_others
 from tf_lowrank_dp.spending.record import merged
@@ -20,25 +23,43 @@ def note_values(traces: Traces, variables: Iterable[Thing]) -> None:
 def by_others(traces: Traces, variables: Iterable[Thing]) -> list[Thing]:
     """Those whose values are neither what private steps left nor any that were seen.
 
-    Variables that are watched are not looked at.  Values of the others are noted.
+    Their values are noted.
     """
-    known = [(v, traces[v]) for v in variables if v in traces]
     found = []
-    for variable, trace, digest in _looked_at([each for each in known if not each[1].watched]):
+    for variable, trace, digest in _looked_at([(v, traces[v]) for v in variables if v in traces]):
         if digest not in trace.seen and is_of_others(variable, trace):
             found.append(variable)
         trace.note(digest)
     return found
 
 
-def unseen(traces: Traces, variables: Iterable[Thing]) -> list[Thing]:
-    """Those whose values were never seen before."""
-    looked_at = _looked_at([(v, traces[v]) for v in variables if v in traces])
-    return [variable for variable, trace, digest in looked_at if digest not in trace.seen]
+def let_go(variable: Thing, trace: Trace) -> bool:
+    """Whether a variable has the bits that were held, which are held no longer then."""
+    if trace.held is None:
+        return False
+    value, _ = trace.held
+    if not np.array_equal(_bits(tf.convert_to_tensor(variable)), _bits(value)):
+        return False
+    trace.held = None
+    return True
+
+
+def _bits(value: tf.Tensor) -> np.ndarray:
+    return np.ascontiguousarray(value.numpy()).reshape(-1).view(np.uint8)
+
+
+def _note_held(traces: list[Trace]) -> None:
+    """Knows the values that were held, as of when that was."""
+    held = [(trace, *trace.held) for trace in traces if trace.held is not None]
+    found = digests([value for _, value, _ in held])
+    for (trace, _, steps), digest in zip(held, found, strict=True):
+        trace.seen.add(digest)
+        trace.latest, trace.seen_at, trace.held = digest, steps, None
 
 
 def _looked_at(known: list[tuple[Thing, Trace]]) -> Iterator[tuple[Thing, Trace, bytes]]:
     """Variables on which something was spent, as far as is known, with digests of their values."""
+    _note_held([trace for _, trace in known])
     ledgers = {records: merged(records) for records in {trace.records for _, trace in known}}
     known = [
         (variable, trace)

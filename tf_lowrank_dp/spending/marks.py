@@ -20,6 +20,11 @@ def mark(variable: Thing, trace: Trace) -> None:
 def forget(trace: Trace) -> None:
     """Any value that it has now is on record: others have come."""
     trace.seen_at = None
+    unmark(trace)
+
+
+def unmark(trace: Trace) -> None:
+    """What a graph has left there is no longer its value."""
     if trace.mark is not None:
         trace.mark.assign([0, 0])
 

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from tf_lowrank_dp.accounting import LedgerFile, PrivacyLedger, open_ledger_file
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.spending.looks import by_others, note_values, unseen
-from tf_lowrank_dp.spending.marks import forget, mark
-from tf_lowrank_dp.spending.record import Record, merged
+from tf_lowrank_dp.spending.looks import by_others, let_go, note_values
+from tf_lowrank_dp.spending.marks import forget, mark, unmark
+from tf_lowrank_dp.spending.record import Record, merged, steps_of
 from tf_lowrank_dp.spending.trace import Thing, alive
 from tf_lowrank_dp.spending.traces import Traces
 from tf_lowrank_dp.spending.values import KnownValues, stored_digests
@@ -44,15 +44,16 @@ class Spending:
     with a ledger* brings values that depend on this ledger at most; `adopt` adds it to all that
     the optimizer is linked to: from the start the variables it is built with, and all of the
     model when that is first seen; and `recognise` to any variable that holds, when it is looked
-    at, a value that the file says private steps have made.  *Keras' callbacks* in a private `fit`
-    assign functions of the model's values, which share the records of the run.  *Anything else*
+    at, a value that the file says private steps have made.  *Keras' averages* of
+    weights, by `SwapEMAWeights` or at the end of `fit`, are functions of values that share the
+    records of the run, and so is what a user states to be (`post_processing`).  *Anything else*
     leaves a value that no digest knows, and the next look marks it: more may have been spent.  A
     record is taken away by `undone_on_error` alone, whose caller gives the values back; entries
     only grow (`PrivacyLedger`), and counters only count.
 
     Not claimed: values of variables for which nothing is recorded are taken as public (statements
-    say so), those of a file that are changed before anything looks at them among them, and so is
-    what a user's callback adds to the model's own values in a private `fit`.
+    say so), those of a file that are changed before anything looks at them among them; and what
+    others change while steps are taken, between two looks, passes for theirs.
     """
 
     def __init__(self) -> None:
@@ -186,30 +187,43 @@ class Spending:
         """States that more may have been spent on these things than is known.  It stays so."""
         self._traces.attach(things, frozenset({_UNKNOWN}))
 
-    def check(self, variables: Iterable[Thing]) -> None:
-        """Marks those whose values are neither what private steps left nor any that were seen."""
-        self.mark_unknown(by_others(self._traces, variables))
-
-    def see(self, variables: Iterable[Thing]) -> None:
-        """Takes the values of these variables as functions of what is on record for them."""
-        note_values(self._traces, variables)
-
-    def steps_on(self, variables: Iterable[Thing]) -> list[int]:
-        """Releases so far of the runs that update each of the variables."""
-        return [self._traces[v].steps if v in self._traces else 0 for v in variables]
-
-    def changed_by_others(self, variables: Iterable[Thing]) -> bool:
-        """Marks those of which no value that they have now was seen, though they are watched.
-
-        Args:
-            variables: whose values were changed by what may be no private step.
+    def check(self, variables: Iterable[Thing]) -> bool:
+        """Marks those whose values are neither what private steps left nor any that were seen.
 
         Returns:
             Whether there are any.
         """
-        new = unseen(self._traces, variables)
-        self.mark_unknown(new)
-        return bool(new)
+        found = by_others(self._traces, variables)
+        self.mark_unknown(found)
+        return bool(found)
+
+    def hold(self, variables: Iterable[Thing]) -> None:
+        """Keeps the values that a step has just left, without reading them, for the next look."""
+        known = [(v, self._traces[v]) for v in variables if v in self._traces]
+        steps = {runs: steps_of(runs) for runs in {trace.runs for _, trace in known}}
+        for variable, trace in known:
+            trace.held = tf.convert_to_tensor(variable), steps[trace.runs]
+
+    def let_go(self, variables: Iterable[Thing]) -> bool:
+        """Whether nobody has changed what was held, so that there is nothing to look at.
+
+        A step updates in place only what is held no longer.
+        """
+        known = [(v, self._traces[v]) for v in variables if v in self._traces]
+        return all([let_go(variable, trace) for variable, trace in known])
+
+    def remember(self, variables: Sequence[Thing]) -> None:
+        """Knows the values that these variables have now, if they are put back later.
+
+        Marks that graphs have left are forgotten: `fit` leaves none.
+        """
+        for variable, digest in zip(variables, digests(variables), strict=True):
+            self._traces[variable].seen.add(digest)
+            unmark(self._traces[variable])
+
+    def see(self, variables: Iterable[Thing]) -> None:
+        """Takes the values of these variables as functions of what is on record for them."""
+        note_values(self._traces, variables)
 
     def released(self, variables: Iterable) -> None:
         """States that there was a release since they were looked at, which changes no value."""
@@ -223,20 +237,6 @@ class Spending:
         """
         for variable in [variable for variable in variables if variable in self._traces]:
             mark(variable, self._traces[variable])
-
-    @contextlib.contextmanager
-    def watched(self, variables: Sequence[Thing]) -> Iterator[None]:
-        """Inside, whatever changes these variables is post-processing: Keras' callbacks do."""
-        counted = []
-        try:
-            for trace in [self._traces[variable] for variable in variables]:
-                counted.append(trace)
-                trace.watched += 1
-            yield
-        finally:
-            for trace in counted:
-                trace.watched = max(0, trace.watched - 1)  # interrupted before it grew
-            self.see([v for v in variables if not self._traces[v].watched])
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:

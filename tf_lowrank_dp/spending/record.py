@@ -74,6 +74,11 @@ class Record:
         return PrivacyLedger([dataclasses.replace(self._entry, steps=self.steps)])
 
 
+def steps_of(runs: Iterable[Record]) -> int:
+    """Releases of several runs together, until now."""
+    return sum(run.steps for run in runs)
+
+
 def merged(records: Iterable[Record]) -> PrivacyLedger:
     """One ledger of several records, in the order in which these were made."""
     ledger = PrivacyLedger()

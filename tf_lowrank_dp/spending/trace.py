@@ -10,7 +10,7 @@ from typing import TypeAlias
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp.spending.record import Record
+from tf_lowrank_dp.spending.record import Record, steps_of
 
 Thing: TypeAlias = keras.Variable | keras.layers.Layer | keras.optimizers.Optimizer
 """What records are kept for; a model is a layer as well."""
@@ -29,7 +29,7 @@ class Trace:
         seen_at: releases of `runs` when it was looked at; None if any value is theirs.
         mark: int64 `(2,)`, whether a graph has updated it, and the checksum of the value that its
             last update left; None where no graph was traced that does.
-        watched: how many private calls of `fit` or `evaluate` it takes part in now.
+        held: the value that a step has just left, and the releases of `runs` then.
         links: other things whose records count as its own.
     """
 
@@ -40,13 +40,13 @@ class Trace:
     seen: set[bytes] = dataclasses.field(default_factory=set)
     seen_at: int | None = None
     mark: tf.Variable | None = None
-    watched: int = 0
+    held: tuple[tf.Tensor, int] | None = None
     links: list[weakref.ref] = dataclasses.field(default_factory=list)
 
     @property
     def steps(self) -> int:
         """Releases of its runs together, until now."""
-        return sum(run.steps for run in self.runs)
+        return steps_of(self.runs)
 
     def note(self, digest: bytes) -> None:
         """Takes the value of this digest as one of those that are on record."""

@@ -20,7 +20,6 @@ from tf_lowrank_dp.training.agreement import facts_of
 from tf_lowrank_dp.training.callbacks import PrivacyBudget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, split_rows, training_data
-from tf_lowrank_dp.training.inference import changes_are_told
 from tf_lowrank_dp.training.judged_fit import judged_graphs
 from tf_lowrank_dp.training.metrics import build_metrics
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
@@ -34,8 +33,12 @@ from tf_lowrank_dp.training.step_guards import BudgetGuard, StepGuard
 from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.unit_arguments import check_units
-from tf_lowrank_dp.training.user_callbacks import as_list, changes_by_callbacks_are_told
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
+from tf_lowrank_dp.training.watched_weights import (
+    act_between_steps,
+    as_list,
+    changes_are_told,
+)
 from tf_lowrank_dp.training.worker_callbacks import ended_together, in_step
 
 
@@ -184,15 +187,16 @@ def fit(
     judged.count_for(run.record)
     judged.add_reads(data.reads)
     validation_batch_size = validation_batch_size or batch_size or 32
-    guard = BudgetGuard(_steps_taken(model, data), new_passes=data.ends)
+    every_step = act_between_steps(callbacks)
+    guard = BudgetGuard(_steps_taken(model, data), new_passes=data.ends, every_step=every_step)
     budgets = [each for each in callbacks if isinstance(each, PrivacyBudget)]
     for callback in budgets:
         callback.steps_per_epoch = _steps_taken(model, data)
-    callbacks = [guard, *callbacks, StepGuard([guard, *budgets])]
+    callbacks = [guard, *callbacks, StepGuard([guard, *budgets], every_step)]
+    SPENDING.remember(model.weights)
     with (
         running(model, run),
-        SPENDING.watched(model.weights),
-        changes_by_callbacks_are_told(model, callbacks),
+        changes_are_told(model),
         secret_python_numbers(seeded),
     ):
         return keras.Model.fit(
@@ -231,18 +235,14 @@ def predict(model: keras.Model, *args: Any, **kwargs: Any) -> Nested:
 
 
 def _without_training(model: keras.Model, own: Callable, *args: Any, **kwargs: Any) -> Nested:
-    """Calls Keras' or a model's own way, and tells what is changed on it."""
+    """Calls Keras' or a model's own way, and tells what is changed on the way."""
     look(model)
-    arguments = inspect.signature(own).bind_partial(model, *args, **kwargs).arguments
-    callbacks = as_list(arguments.get("callbacks", kwargs.get("callbacks")))
-    if called_by_fit(kwargs):
-        callbacks = []  # `fit` has
-    with (
-        SPENDING.watched(model.weights),
-        changes_by_callbacks_are_told(model, callbacks),
-        changes_are_told(model),
-    ):
-        return own(model, *args, **kwargs)
+    given = inspect.signature(own).bind_partial(model, *args, **kwargs)
+    for arguments in (given.arguments, given.arguments.get("kwargs", {})):
+        if "callbacks" in arguments and not called_by_fit(kwargs):  # `fit` has given its own
+            arguments["callbacks"] = as_list(arguments["callbacks"])
+    with changes_are_told(model):
+        return own(*given.args, **given.kwargs)
 
 
 def _steps_taken(model: keras.Model, data: TrainingData) -> int:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import keras
 import tensorflow as tf
 
@@ -12,17 +9,11 @@ from tf_lowrank_dp._keras.compiled import takes_training
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
-from tf_lowrank_dp.spending import SPENDING
-from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from, seeds_kept
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.chosen_method import part_of_this_graph
 
 _STOCK = ("keras", "keras_hub", "tf_lowrank_dp")
-_OWN = (
-    *("test_step", "predict_step", "make_test_function", "make_predict_function"),
-    *("evaluate", "predict", "test_on_batch", "predict_on_batch"),
-)
 
 
 def refuse_writes_at_inference(model: keras.Model, x_spec: Nested) -> None:
@@ -69,16 +60,3 @@ def refuse_writes_at_inference(model: keras.Model, x_spec: Nested) -> None:
 def _is_stock(layer: keras.Layer) -> bool:
     of_library = type(layer).__module__.split(".")[0] in _STOCK
     return of_library and not isinstance(layer, keras.layers.Lambda)
-
-
-@contextlib.contextmanager
-def changes_are_told(model: keras.Model) -> Iterator[None]:
-    """Marks the prior spend as unknown if a model's own way of evaluating changes its weights.
-
-    Guarantee: what a `test_step` or `predict_step` learns is not taken for private.
-    """
-    own = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in _OWN)
-    before = digests(model.weights) if own else None
-    yield
-    if own and digests(model.weights) != before:
-        SPENDING.mark_unknown([model, *model.weights])

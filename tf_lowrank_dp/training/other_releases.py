@@ -82,6 +82,9 @@ def record_release(
         ) from error
     look(model)
     SPENDING.add(things_of(model), release)
+    file = SPENDING.file(model)
+    if file is not None:
+        file.add(SPENDING.ledger(things_of(model)))
     look(model)
 
 

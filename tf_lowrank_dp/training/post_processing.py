@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import keras
 
 from tf_lowrank_dp.spending import SPENDING
-from tf_lowrank_dp.training.state import look
+from tf_lowrank_dp.training.watched_weights import tell_changes
 
 
 @contextlib.contextmanager
@@ -17,7 +17,7 @@ def post_processing(model: keras.Model) -> Iterator[None]:
 
     An average of the weights of several epochs, their rounding or pruning cost nothing more, but
     from the outside they look like training on private data, after which statements say "prior
-    spend unknown".  What was changed before, outside of any private call, stays unknown.
+    spend unknown".  What was changed before stays unknown.
 
     Guarantee: none about what happens inside.  That it reads no private data is the user's word,
     as that of a `sampling` is.
@@ -38,7 +38,7 @@ def post_processing(model: keras.Model) -> Iterator[None]:
     >>> "unknown" in tfdp.privacy_statement(model, delta=1e-5)
     False
     """
-    look(model)
+    tell_changes(model)
     try:
         yield
     finally:

@@ -104,13 +104,20 @@ def things_of(model: keras.Model) -> list:
     return [*layers_of(model), *model.weights, *of_optimizer]
 
 
-def look(model: keras.Model) -> None:
-    """Tells the owner of the ledgers what the model consists of now, and has its values checked."""
+def look(model: keras.Model) -> bool:
+    """Tells the owner of the ledgers what the model consists of now, and has its values checked.
+
+    Returns:
+        Whether others than private steps are found to have changed some.
+    """
     optimizer = getattr(model, "optimizer", None)
     SPENDING.recognise(model.weights)
     if isinstance(optimizer, DPOptimizer):
         SPENDING.link(optimizer, [*layers_of(model), *model.weights])
-    SPENDING.check(model.weights)
+    found, file = SPENDING.check(model.weights), SPENDING.file(model)
+    if found and file is not None:
+        file.add(SPENDING.ledger(things_of(model)))
+    return found
 
 
 def ledger_of(model: keras.Model) -> PrivacyLedger:

@@ -11,6 +11,7 @@ from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.running_fit import allow_execution, check_run
 from tf_lowrank_dp.training.state import state_of
+from tf_lowrank_dp.training.watched_weights import tell_changes
 
 
 class BudgetGuard(keras.callbacks.Callback):
@@ -24,11 +25,13 @@ class BudgetGuard(keras.callbacks.Callback):
     Args:
         steps_per_epoch: as Keras takes them.
         new_passes: whether data begin anew with each epoch.
+        every_step: whether other callbacks may change weights between two steps of an epoch.
     """
 
-    def __init__(self, steps_per_epoch: int, new_passes: bool):
+    def __init__(self, steps_per_epoch: int, new_passes: bool, every_step: bool = False):
         super().__init__()
         self._steps_per_epoch, self._new_passes = steps_per_epoch, new_passes
+        self._every_step = every_step
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         check_run(self.model)
@@ -43,8 +46,12 @@ class BudgetGuard(keras.callbacks.Callback):
         check_run(self.model)
         check_budget(self.model, min(self.model.steps_per_execution, left), left)
 
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        if self._every_step:
+            SPENDING.hold(self.model.weights)
+
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        SPENDING.see(self.model.weights)
+        tell_changes(self.model)
 
 
 class StepGuard(keras.callbacks.Callback):
@@ -54,16 +61,26 @@ class StepGuard(keras.callbacks.Callback):
 
     Args:
         budgets: the callbacks that have looked at a budget.
+        every_step: see `BudgetGuard`.
     """
 
-    def __init__(self, budgets: Sequence[keras.callbacks.Callback]):
+    def __init__(self, budgets: Sequence[keras.callbacks.Callback], every_step: bool = False):
         super().__init__()
-        self._budgets = budgets
-        self._version = SPENDING.version
+        self._budgets, self._every_step = budgets, every_step
+        self._version, self._is_first = SPENDING.version, True
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        self._is_first = True
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        if self._is_first or (self._every_step and not SPENDING.let_go(self.model.weights)):
+            tell_changes(self.model)
+        self._is_first = False
         if self._version != SPENDING.version:
             for budget in self._budgets:
                 budget.on_train_batch_begin(batch, logs)
             self._version = SPENDING.version
         allow_execution(self.model)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        tell_changes(self.model)  # before Keras puts averages in their place
