@@ -175,6 +175,9 @@ JOINED = {
     "a choice by value": lambda records: records.take_while(lambda x: x[0] == "a"),
     "state": lambda records: records.scan(0, lambda state, x: (state + 1, x)),
     "twice": lambda records: records.repeat(2),
+    "twice, in pairs": lambda records: tf.data.Dataset.zip(
+        records.repeat(2), tf.data.Dataset.range(16)
+    ).map(lambda x, _: x),
     "twice, one after the other": lambda records: records.concatenate(records),
 }
 

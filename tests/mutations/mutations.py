@@ -506,7 +506,7 @@ MUTATIONS = [
     mutation(
         1, "a batch that is refused makes room for the next where XLA compiles",
         "training/draws.py",
-        "kept = tf.where(_all_hold(checks), draw,", "kept = tf.where(True, draw,",
+        "kept = tf.where(all_hold(checks), draw,", "kept = tf.where(True, draw,",
         "training/test_draws.py::"
         "test_where_xla_drops_errors_no_refused_batch_makes_room_for_the_next",
     ),
@@ -922,8 +922,10 @@ MUTATIONS = [
         "test_a_layer_that_keeps_what_it_sees_at_inference_is_refused[as_a_layer]",
     ),
     mutation(
-        15, "what a test step of one's own learns is taken for private", "training/inference.py",
-        "        SPENDING.mark_unknown([model, *model.weights])\n", "        pass\n",
+        15, "what a test step of one's own learns is taken for private",
+        "training/watched_weights.py",
+        "    finally:\n        tell_changes(model)\n",
+        "    finally:\n        SPENDING.see(model.weights)\n",
         "training/test_inference.py::"
         "test_what_is_learnt_without_privacy_is_not_taken_for_private[evaluate]",
     ),
@@ -1018,9 +1020,9 @@ MUTATIONS = [
         "test_numbers_of_batches_that_are_read_ahead_are_secret_as_well[a function]",
     ),
     mutation(
-        15, "what a user's callback does to weights is not looked at", "training/fit.py",
-        "        changes_by_callbacks_are_told(model, callbacks),\n        secret",
-        "        secret",
+        15, "what a user's callback does to weights is not looked at", "training/step_guards.py",
+        "        tell_changes(self.model)  # before Keras puts averages in their place",
+        "        SPENDING.see(self.model.weights)",
         "training/test_spent_values.py::test_ordinary_training_in_a_callback_of_fit_leaves_the_"
         "spend_unknown[on_epoch_end]",
     ),
@@ -1030,5 +1032,17 @@ MUTATIONS = [
         "    return \"\"\n",
         "mechanism/test_private_statistics.py::"
         "test_what_joins_or_repeats_records_is_not_taken_for_records[batches, mapped]",
+    ),
+    mutation(
+        2, "a step that XLA does not stop releases a draw again", "mechanism/engine.py",
+        "tf.where(holds, total, 0.0)", "total",
+        "training/test_draws.py::"
+        "test_where_xla_drops_errors_a_refused_release_leaves_nothing_in_the_optimizer",
+    ),
+    mutation(
+        15, "what a callback does between two steps passes for a step", "training/step_guards.py",
+        "        if self._every_step:\n", "        if False:\n",
+        "training/test_spent_values.py::test_ordinary_training_in_a_callback_of_fit_leaves_the_"
+        "spend_unknown[on_batch_end]",
     ),
 ]  # fmt: skip

@@ -60,6 +60,7 @@ class PrivateGradients:
         on_outputs: Callable[..., None] = lambda *_: None,
         watched: Callable[[Nested], contextlib.AbstractContextManager] | None = None,
         jit_compile: bool = False,
+        holds: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
         """Private gradients of the mean loss, one tensor for each trainable variable.
 
@@ -78,6 +79,8 @@ class PrivateGradients:
             watched: takes (part of) `batch` and gives a context in which its forward and backward
                 pass is traced, each time that this happens; it gives the gradient method.
             jit_compile: whether XLA compiles each part up to its clipped sums.
+            holds: a condition of the release, boolean; where it does not hold, the release is that
+                of an empty draw, in what a space keeps of it as well.
 
         Returns:
             `lift((sum_b s_b u_b + noise) / expected_batch_size)`.
@@ -116,6 +119,8 @@ class PrivateGradients:
             signature = tf.nest.map_structure(_of_any_size, [batch, presence])
             clipped_sums = tf.function(clipped_sums, input_signature=signature, autograph=False)
         sums = clipped_sums(batch, presence)
+        if holds is not None:
+            sums = [[tf.where(holds, total, 0.0) for total in block] for block in sums]
         with tf.control_dependencies([self.steps.assign_add(1)]):
             needed = self.space.needed(subspace)
             released = self.mechanism.release(sums, self.noise, self.workers, needed)

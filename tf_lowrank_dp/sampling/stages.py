@@ -96,7 +96,7 @@ def refuse_joined_records(dataset: tf.data.Dataset) -> None:
     Raises:
         ValueError: with the stage.
     """
-    how = _join(dataset) or _repetition(dataset)
+    how = _join(dataset) or _repetition(dataset, of_pairs=False)
     if how:
         raise ValueError(
             f"Expected one record in each element, and each once. Received: a dataset with {how}, "
@@ -134,8 +134,14 @@ def refuse_repeated_rows(dataset: tf.data.Dataset) -> None:
         )
 
 
-def _repetition(dataset: tf.data.Dataset) -> str:
-    """By what rows come more than once; nothing where the stages do not tell."""
+def _repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
+    """By what rows come more than once; nothing where the stages do not tell.
+
+    Args:
+        dataset: of rows.
+        of_pairs: whether pairs are others if one of their sides is, such as windows of one
+            repeated series; else a side that repeats is enough.
+    """
     kind, sources = kind_of(dataset), _joined(dataset)
     if kind == "Repeat" and number_of(dataset) != 1:
         return "`.repeat()`"
@@ -146,9 +152,9 @@ def _repetition(dataset: tf.data.Dataset) -> str:
             sum(root is other for other, _ in rows) > 1 for root, _ in rows if id(root) in whole
         ):
             return "the same data set several times, one behind the other"
-    found = [_repetition(source) for source in sources]
-    if kind == "Zip" and not all(found):
-        return ""  # pairs differ if one side does, such as windows of one repeated series
+    found = [_repetition(source, of_pairs) for source in sources]
+    if kind == "Zip" and of_pairs and not all(found):
+        return ""
     return next(filter(None, found), "")
 
 

@@ -122,7 +122,7 @@ class Draws:
         draw = tf.convert_to_tensor(batch[DRAW])[4:6]
         slot = draw[0] % _SLOTS
         # Where XLA drops errors, a batch that is refused must not move the memory back.
-        kept = tf.where(_all_hold(checks), draw, tf.gather(released_draws(), slot))
+        kept = tf.where(all_hold(checks), draw, tf.gather(released_draws(), slot))
         return [released_draws().scatter_nd_update([[slot]], [kept])]
 
     def take(self, batch: dict) -> None:
@@ -134,7 +134,7 @@ class Draws:
         with _LOCK:
             self.refuse(batch)
             checks = self.checks(batch)
-            refuse_at_once(checks)
+            refuse(checks)
             self.released(batch, checks)
 
     def begin_pass(self) -> None:
@@ -168,27 +168,29 @@ def _arrays(batch: dict) -> Iterator[Any]:
     return (leaf for leaf in leaves if isinstance(leaf, np.ndarray) or tf.is_tensor(leaf))
 
 
-def _all_hold(checks: Sequence[Check]) -> tf.Tensor:
+def all_hold(checks: Sequence[Check]) -> tf.Tensor:
+    """Whether all checks hold, boolean."""
     return tf.reduce_all([holds for holds, _ in checks]) if checks else tf.constant(True)
 
 
-def refuse_at_once(checks: Sequence[Check]) -> None:
+def refuse(checks: Sequence[Check]) -> list[tf.Operation]:
     """Raises, in eager mode, the sentence of a check that does not hold.
 
+    Returns:
+        What fails in a graph where one does not hold; nothing where XLA compiles it.
+
     Raises:
-        RuntimeError: with it.
+        RuntimeError: with the sentence.
     """
+    if not tf.executing_eagerly():
+        return [tf.debugging.assert_equal(holds, True, sentence) for holds, sentence in checks]
     for holds, sentence in checks:
         if not holds:
             raise RuntimeError(sentence)
-
-
-def refuse_in_graph(checks: Sequence[Check]) -> list[tf.Operation]:
-    """What fails in a graph where a check does not hold; nothing where XLA compiles it."""
-    return [tf.debugging.assert_equal(holds, True, sentence) for holds, sentence in checks]
+    return []
 
 
 def withheld(tensors: Sequence[tf.Tensor], checks: Sequence[Check]) -> list[tf.Tensor]:
     """The tensors, or NaN instead of all where a check does not hold: XLA drops what would fail."""
-    holds = _all_hold(checks)
+    holds = all_hold(checks)
     return [tf.where(holds, tensor, float("nan")) for tensor in tensors]

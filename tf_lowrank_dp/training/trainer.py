@@ -20,7 +20,7 @@ from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import refuse_custom_loop
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.distribution import refuse_distribution
-from tf_lowrank_dp.training.draws import Check, Draws, refuse_at_once, refuse_in_graph, withheld
+from tf_lowrank_dp.training.draws import Check, Draws, all_hold, refuse, withheld
 from tf_lowrank_dp.training.function_code import Code
 from tf_lowrank_dp.training.given_forward import check_batch, spec_of, with_outputs
 from tf_lowrank_dp.training.handed_out import HandedOut
@@ -158,7 +158,7 @@ class PrivateTrainer:
             self.check_budget()  # `apply` looks at the values, which a release does not change
         checks, given = [*self._passes.checks(), *self._draws.checks(batch)], batch
         if tf.executing_eagerly():
-            refuse_at_once(checks)
+            refuse(checks)
         self._draws.refuse(batch)
         refuse_composites(batch)
         batch = tf.nest.map_structure(tf.convert_to_tensor, dict(batch))
@@ -167,12 +167,16 @@ class PrivateTrainer:
         judged = self._judged(forward, batch)
         if not tf.executing_eagerly():
             checks += self._budget_in_graph()
-            refused = refuse_in_graph(checks)
+            refused = refuse(checks)
             with tf.control_dependencies(refused):
                 noted = self._draws.released(given, checks)
             with tf.control_dependencies([*refused, *noted]):
                 gradients = self._run.engine.private_gradients(
-                    with_outputs(forward), batch, presence, watched=judged.judge.watched
+                    with_outputs(forward),
+                    batch,
+                    presence,
+                    watched=judged.judge.watched,
+                    holds=all_hold(checks),
                 )
             return self._handed_out.add(withheld(gradients, checks))
         judged.graph = judged.graph or LoopGraph(forward, self._run.engine, judged.judge)
@@ -197,10 +201,10 @@ class PrivateTrainer:
         self._handed_out.refuse_others(gradients)
         checks = [self._handed_out.check()]
         if tf.executing_eagerly():
-            refuse_at_once(checks)
+            refuse(checks)
             look(self._model)
         else:
-            with tf.control_dependencies(refuse_in_graph(checks)):
+            with tf.control_dependencies(refuse(checks)):
                 gradients = withheld(gradients, checks)
         space = self._run.engine.space
         optimizer, judged = private_optimizer(self._model), self._run.judged
