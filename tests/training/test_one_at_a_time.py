@@ -198,3 +198,69 @@ def test_methods_that_take_all_at_once_refuse_what_is_not_proven(method):
 def test_why_a_model_takes_one_example_at_a_time_is_said():
     with pytest.warns(UserWarning, match="one example at a time.*as .*TensorList"):
         released(*rows(), running_mean)
+
+
+class TiedEmbedding(keras.Model):
+    """Logits by the transpose of an embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.dense = keras.layers.Embedding(11, 4), keras.layers.Dense(4, "tanh")
+
+    def call(self, x):
+        h = self.dense(tf.reduce_mean(self.table(x), axis=1))
+        return tf.matmul(h, self.table.embeddings, transpose_b=True)
+
+
+class TiedDense(keras.Model):
+    """An autoencoder with one kernel."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(3, "tanh")
+
+    def call(self, x):
+        return tf.matmul(self.dense(x), self.dense.kernel, transpose_b=True)
+
+
+IDS = np.random.default_rng(0).integers(0, 11, (24, 5))
+ROWS = np.random.default_rng(0).normal(size=(24, 6)).astype("float32")
+TO_CLASSES = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+TIED = {
+    "embedding": (TiedEmbedding, IDS, IDS[:, 0], TO_CLASSES),
+    "dense": (TiedDense, ROWS, ROWS, "mse"),
+}
+
+
+@pytest.mark.parametrize("kind", TIED)
+def test_weights_that_are_used_outside_of_their_layer_train_as_without_privacy(kind):
+    """They were refused: what layers record is not all of their gradient."""
+    build, x, y, loss = TIED[kind]
+    private, plain = tfdp.make_private(build()), build()
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=np.inf, noise_multiplier=0.0)
+    for model in (private, plain):
+        model(x)
+    plain.set_weights(private.get_weights())
+    private.compile(optimizer, loss)
+    plain.compile("sgd", loss)
+    with pytest.warns(UserWarning, match="one example at a time.*outside of its layer"):
+        private.fit(x, y, batch_size=24, epochs=3, verbose=0)
+    plain.fit(x, y, batch_size=24, epochs=3, verbose=0)
+    for mine, theirs in zip(private.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", TIED)
+def test_a_centred_kernel_that_is_used_outside_of_its_layer_is_refused_before_a_step(kind):
+    build, x, y, loss = TIED[kind]
+    private = tfdp.make_private(build())
+    arguments = {"l2_norm_clip": 1.0, "noise_multiplier": 1.0, "centering": True}
+    private.compile(tfdp.DPSGDOptimizer("sgd", **arguments), loss)
+    with (
+        pytest.warns(UserWarning, match="one example at a time"),
+        pytest.raises(tfdp.UnsupportedModelError, match="(?s)Expected.*Received.*centering=False"),
+    ):
+        private.fit(x, y, batch_size=8, verbose=0)
+    assert tfdp.privacy_spent(private, 1e-5) == 0.0
+    private.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0), loss)
+    private.fit(x, y, batch_size=8, verbose=0)  # the remedy

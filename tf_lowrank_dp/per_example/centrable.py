@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.parameter import MatrixView
 
@@ -39,13 +40,15 @@ def centrable(gradient: PerExampleGradient) -> CentrableGradient:
     """The gradient itself.
 
     Raises:
-        TypeError: a capture has named an `AddedBias` for a kernel whose inputs it does not record.
+        UnsupportedModelError: the model is differentiated one example at a time, or a capture has
+            named an `AddedBias` for a kernel whose inputs it does not record.
     """
     if not isinstance(gradient, CentrableGradient):
-        raise TypeError(
-            "Expected recorded inputs of a kernel whose capture names an AddedBias. Received: "
-            f"{type(gradient).__name__}. Use OuterProduct or KernelGradient for the kernel, or "
-            "leave AddedBias out of register_capture."
+        raise UnsupportedModelError(
+            "Expected recorded inputs of each kernel with centering=True. Received: "
+            f"{type(gradient).__name__}, as where a model is differentiated one example at a time, "
+            "of which a warning says why. Train it with centering=False. In a capture of your own, "
+            "use OuterProduct or KernelGradient for the kernel, or leave AddedBias out."
         )
     return gradient
 

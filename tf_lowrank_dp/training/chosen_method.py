@@ -22,7 +22,7 @@ from tf_lowrank_dp.tracing.random_draws import Source
 from tf_lowrank_dp.tracing.random_ops import ConstantSource, random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
-from tf_lowrank_dp.training.gradient_probe import computes_in_float32
+from tf_lowrank_dp.training.gradient_probe import OtherGradientsError, computes_in_float32
 from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.random_batch import RANGES, random_batch
 from tf_lowrank_dp.training.row_proof import RowProof, prove_rows
@@ -109,7 +109,12 @@ def choose(
                 "those of single examples. Use gradient_method='auto' or 'loop'."
             )
         return chosen
-    proof = probe(model, forward, element_spec, prove=prove)
+    try:
+        proof = probe(model, forward, element_spec, prove=prove)
+    except OtherGradientsError as error:  # which are found where all else is proven
+        if method != "auto" or not tried:
+            raise
+        proof = RowProof(False, f"what uses '{error.path}' outside of its layer")
     if proof.proven:
         return tried[-1]
     if method != "auto":

@@ -19,6 +19,20 @@ from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
 from tf_lowrank_dp.tracing.example_axis import unmistakable_size
 from tf_lowrank_dp.tracing.random_ops import ConstantSource, random_numbers_from
 
+
+class OtherGradientsError(UnsupportedModelError):
+    """Gradients of recorded layers do not add up to the ordinary one.
+
+    Args:
+        message: for who has asked for recorded layers.
+        path: of the variable.
+    """
+
+    def __init__(self, message: str, path: str):
+        super().__init__(message)
+        self.path = path
+
+
 # Of gradients, and the share of the whole gradient with which a variable's is at least compared.
 _LEAST = 5  # examples
 _GRADIENTS = {True: (0.05, 0.01), False: (0.2, 0.1)}  # all layers compute in float32, or not
@@ -46,7 +60,7 @@ def check_gradients(
         weights: values of the trainable variables, all of which are tried.
 
     Raises:
-        UnsupportedModelError: names a variable whose gradient would be wrong.
+        OtherGradientsError: names a variable whose gradient would be wrong.
     """
     some = unmistakable_size(_LEAST, graph)
     rows = unmistakable_size(some + 1, graph)
@@ -102,12 +116,13 @@ def _compare(model: keras.Model, found: Sequence[tf.Tensor], expected: Sequence[
         error = float(tf.norm(gradient - reference)) if same_shape else math.inf
         scale = max(float(tf.norm(reference)), share * whole, 1e-12)
         if not error <= tolerance * scale:
-            raise UnsupportedModelError(
+            raise OtherGradientsError(
                 "Expected per-example gradients that add up to the ordinary gradient. Received: on "
                 f"random data, that of '{variable.path}' is off by {error / scale:.2g} of its norm."
                 " Either the model takes examples out of their order, or uses a weight in a way "
                 "that the layers do not know of (outside of its layer, say). Use "
                 "gradient_method='vectorized', or register the class of the surrounding layer "
                 "with tf_lowrank_dp.layers.register_fallback. A penalty on weights is a "
-                "kernel_regularizer, not a part of the examples' losses."
+                "kernel_regularizer, not a part of the examples' losses.",
+                variable.path,
             )

@@ -1,7 +1,8 @@
 """Hostile models that use a weight outside of its layer, or by the others of the batch.
 
 Those of the first kind mix nothing.  What layers record is not all of the gradient, so that they
-train wrongly: they must be refused, with "vectorized" or a registered layer as the remedy.
+would train wrongly: they take one example at a time, or are refused with a registered layer as the
+remedy.
 """
 
 import keras
