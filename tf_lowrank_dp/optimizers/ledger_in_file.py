@@ -12,7 +12,7 @@ from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending import SPENDING
 
-_LEDGER, _VALUES = "privacy_ledger", "private_values"
+_LEDGER, _VALUES, _FORMAT = "privacy_ledger", "private_values", "format"
 
 
 def save_ledger(
@@ -33,8 +33,10 @@ def save_ledger(
     """
     ledger = ledger_of(optimizer)
     values = SPENDING.values_to_save(optimizer, without=own)
-    if values.size:
-        store[_VALUES] = values
+    # Three entries: an ordinary optimizer that has as many as the file takes them for its own, and
+    # nearly all have an even number.  Else Keras loads the weights and says what it leaves out.
+    store[_FORMAT] = np.int64(1)
+    store[_VALUES] = values
     store[_LEDGER] = np.frombuffer(ledger.to_json().encode(), np.uint8)
 
 
@@ -68,7 +70,7 @@ def load_ledger(
             ledger = PrivacyLedger.from_json(stored)
     finally:
         SPENDING.adopt([optimizer], ledger, values)
-    return {key: store[key] for key in store.keys() if key not in (_LEDGER, _VALUES)}
+    return {key: store[key] for key in store.keys() if key not in (_LEDGER, _VALUES, _FORMAT)}
 
 
 def refuse_hdf5(optimizer: keras.optimizers.Optimizer) -> None:
