@@ -1041,7 +1041,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what a callback does between two steps passes for a step", "training/step_guards.py",
-        "        if self._every_step:\n", "        if False:\n",
+        "        self.holds = act_between_steps(self._others)", "        self.holds = False",
         "training/test_spent_values.py::test_ordinary_training_in_a_callback_of_fit_leaves_the_"
         "spend_unknown[on_batch_end]",
     ),

@@ -173,13 +173,18 @@ class Ask(keras.callbacks.Callback):
     on_train_end = on_predict_begin = on_test_begin
 
 
+class Swap(keras.callbacks.SwapEMAWeights):
+    """Of one's own, and no other."""
+
+
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize("swap_on_epoch", [False, True])
 def test_swapping_averages_in_fit_evaluate_and_predict_is_known(
     build, fit, data, swap_on_epoch, asked
 ):
     model = build(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5))
-    callbacks = [keras.callbacks.SwapEMAWeights(swap_on_epoch), *([Ask()] if asked else [])]
+    kind = Swap if asked else keras.callbacks.SwapEMAWeights
+    callbacks = [kind(swap_on_epoch), *([Ask()] if asked else [])]
     fit(model, epochs=2, validation_data=data(), callbacks=callbacks)
     assert not is_unknown(model)
     swap = [keras.callbacks.SwapEMAWeights(), *callbacks[1:]]
@@ -459,6 +464,13 @@ class ByAnOverriddenPart(keras.callbacks.EarlyStopping):
         return 0.0
 
 
+class BindsAHookLater(keras.callbacks.Callback):
+    act = None
+
+    def on_train_begin(self, logs=None):
+        self.on_train_batch_end = lambda batch, logs=None: type(self).act(self.model)
+
+
 class Slots:
     """A callback that is none of Keras' and keeps its hooks to itself."""
 
@@ -490,7 +502,11 @@ def callback_of(kind, act):
 
 
 @pytest.mark.parametrize(
-    "kind", [BySetModel, ByAnOverriddenPart, Slots, keras.callbacks.LearningRateScheduler]
+    "kind",
+    [
+        *(BySetModel, ByAnOverriddenPart, BindsAHookLater, Slots),
+        keras.callbacks.LearningRateScheduler,
+    ],
 )
 def test_ordinary_training_by_any_part_of_a_callback_leaves_the_spend_unknown(
     fitted, fit, data, kind

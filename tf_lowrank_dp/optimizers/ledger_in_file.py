@@ -35,7 +35,7 @@ def save_ledger(
     values = SPENDING.values_to_save(optimizer, without=own)
     # Three entries: an ordinary optimizer that has as many as the file takes them for its own, and
     # nearly all have an even number.  Else Keras loads the weights and says what it leaves out.
-    store[_FORMAT] = np.int64(1)
+    store[_FORMAT] = np.array(1, np.int64)
     store[_VALUES] = values
     store[_LEDGER] = np.frombuffer(ledger.to_json().encode(), np.uint8)
 

@@ -34,11 +34,7 @@ from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.unit_arguments import check_units
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
-from tf_lowrank_dp.training.watched_weights import (
-    act_between_steps,
-    as_list,
-    changes_are_told,
-)
+from tf_lowrank_dp.training.watched_weights import as_list, changes_are_told
 from tf_lowrank_dp.training.worker_callbacks import ended_together, in_step
 
 
@@ -187,12 +183,11 @@ def fit(
     judged.count_for(run.record)
     judged.add_reads(data.reads)
     validation_batch_size = validation_batch_size or batch_size or 32
-    every_step = act_between_steps(callbacks)
-    guard = BudgetGuard(_steps_taken(model, data), new_passes=data.ends, every_step=every_step)
+    guard = BudgetGuard(_steps_taken(model, data), new_passes=data.ends, others=callbacks)
     budgets = [each for each in callbacks if isinstance(each, PrivacyBudget)]
     for callback in budgets:
         callback.steps_per_epoch = _steps_taken(model, data)
-    callbacks = [guard, *callbacks, StepGuard([guard, *budgets], every_step)]
+    callbacks = [guard, *callbacks, StepGuard(guard, budgets)]
     SPENDING.remember(model.weights)
     with (
         running(model, run),

@@ -11,7 +11,7 @@ from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.running_fit import allow_execution, check_run
 from tf_lowrank_dp.training.state import state_of
-from tf_lowrank_dp.training.watched_weights import tell_changes
+from tf_lowrank_dp.training.watched_weights import act_between_steps, tell_changes
 
 
 class BudgetGuard(keras.callbacks.Callback):
@@ -25,13 +25,21 @@ class BudgetGuard(keras.callbacks.Callback):
     Args:
         steps_per_epoch: as Keras takes them.
         new_passes: whether data begin anew with each epoch.
-        every_step: whether other callbacks may change weights between two steps of an epoch.
+        others: the callbacks that may change weights between two steps of an epoch.
+
+    Attributes:
+        holds: whether the weights are held as the last step has left them.
     """
 
-    def __init__(self, steps_per_epoch: int, new_passes: bool, every_step: bool = False):
+    def __init__(
+        self,
+        steps_per_epoch: int,
+        new_passes: bool,
+        others: Sequence[keras.callbacks.Callback] = (),
+    ):
         super().__init__()
         self._steps_per_epoch, self._new_passes = steps_per_epoch, new_passes
-        self._every_step = every_step
+        self._others, self.holds = others, False
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         check_run(self.model)
@@ -47,7 +55,8 @@ class BudgetGuard(keras.callbacks.Callback):
         check_budget(self.model, min(self.model.steps_per_execution, left), left)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        if self._every_step:
+        self.holds = act_between_steps(self._others)  # which may have changed since the last step
+        if self.holds:
             SPENDING.hold(self.model.weights)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
@@ -60,20 +69,20 @@ class StepGuard(keras.callbacks.Callback):
     Guarantee: what callbacks have spent after the budgets were looked at is within them as well.
 
     Args:
-        budgets: the callbacks that have looked at a budget.
-        every_step: see `BudgetGuard`.
+        guard: before all other callbacks.
+        budgets: the other callbacks that have looked at a budget.
     """
 
-    def __init__(self, budgets: Sequence[keras.callbacks.Callback], every_step: bool = False):
+    def __init__(self, guard: BudgetGuard, budgets: Sequence[keras.callbacks.Callback]):
         super().__init__()
-        self._budgets, self._every_step = budgets, every_step
+        self._guard, self._budgets = guard, [guard, *budgets]
         self._version, self._is_first = SPENDING.version, True
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self._is_first = True
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        if self._is_first or (self._every_step and not SPENDING.let_go(self.model.weights)):
+        if self._is_first or (self._guard.holds and not SPENDING.let_go(self.model.weights)):
             tell_changes(self.model)
         self._is_first = False
         if self._version != SPENDING.version:

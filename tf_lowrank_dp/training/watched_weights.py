@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import keras
 
@@ -61,15 +61,15 @@ def as_list(callbacks: object) -> list[keras.callbacks.Callback]:
     for each in keras.tree.flatten(callbacks):
         if isinstance(each, keras.callbacks.CallbackList):
             found += as_list(each.callbacks)
-        elif type(each) is keras.callbacks.SwapEMAWeights:
+        elif isinstance(each, keras.callbacks.SwapEMAWeights) and _is_all_stock(each):
             found += [_Before(), each, _After()]
         elif each is not None:
             found.append(each)
     return found
 
 
-def act_between_steps(callbacks: list[keras.callbacks.Callback]) -> bool:
-    """Whether code that is not Keras' own may run between two steps of an epoch."""
+def act_between_steps(callbacks: Sequence[keras.callbacks.Callback]) -> bool:
+    """Whether code that is not Keras' own runs between two steps of an epoch, as they are now."""
     return any(_acts_between_steps(callback) for callback in callbacks)
 
 
@@ -82,6 +82,12 @@ def _acts_between_steps(callback: keras.callbacks.Callback) -> bool:
         if hook is not None and getattr(hook, "__func__", hook) is not default
     ]
     return bool(own) and not all(map(_is_stock, [type(callback), *own]))
+
+
+def _is_all_stock(callback: keras.callbacks.SwapEMAWeights) -> bool:
+    """Whether a subclass has no methods of its own instead of Keras'."""
+    names = [name for name in dir(keras.callbacks.SwapEMAWeights) if not name.startswith("__")]
+    return all(map(_is_stock, filter(callable, [getattr(callback, name) for name in names])))
 
 
 def _is_stock(code: object) -> bool:
