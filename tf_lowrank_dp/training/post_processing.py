@@ -29,7 +29,7 @@ def post_processing(model: keras.Model) -> Iterator[None]:
 
     >>> import keras, numpy as np
     >>> import tf_lowrank_dp as tfdp
-    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+    >>> model = tfdp.make_private(keras.Sequential([keras.Input([3]), keras.layers.Dense(2)]))
     >>> optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=2.0)
     >>> model.compile(optimizer, "mse")
     >>> _ = model.fit(np.zeros([8, 3]), np.zeros([8, 2]), batch_size=4, verbose=0)
