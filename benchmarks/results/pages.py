@@ -174,7 +174,7 @@ def membership() -> str:
 
 
 def clipping_methods_table() -> str:
-    """Lee and Kifer's Figures 5 to 7: the slow ways to clip beside ours."""
+    """Lee and Kifer's Figures 5 to 9: the slow ways to clip beside ours."""
     runs = lines("clipping_methods")
     return table(clipping_methods.table(runs, MODEL_NAMES)) + note(runs)
 
