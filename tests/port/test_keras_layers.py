@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.class_names import is_stock
 from tf_lowrank_dp._keras.layers import (
     embeddings_of,
     global_seed_state,
@@ -30,6 +31,14 @@ class Adding(keras.layers.Layer):
     def call(self, x):
         self.add_loss(keras.ops.sum(x, axis=1))
         return x if self.child is None else self.child(x)
+
+
+def test_is_stock_tells_code_of_keras_from_that_of_others():
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: None)
+    assert is_stock(keras.layers.Dense) and is_stock(keras.layers.Dense(2).call)
+    assert is_stock(callback.on_epoch_begin) and is_stock(is_stock)
+    assert not is_stock(callback.on_epoch_end)
+    assert not is_stock(Adding) and not is_stock(np.sum) and not is_stock(object())
 
 
 def test_layers_of_gives_each_layer_once_at_any_depth_and_parents_first():

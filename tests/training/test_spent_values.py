@@ -43,11 +43,16 @@ def fitted(build, fit):
     return model
 
 
-def ordinary_fit_through_another_model(model, other, data, tmp_path):
+def ordinarily_trained(model, data):
+    """Another model with the same weights, after its fit."""
     ordinary = keras.Model(model.inputs, model.outputs)
     ordinary.compile("sgd", "sparse_categorical_crossentropy")
     ordinary.fit(*data(), verbose=0)
-    assert is_unknown(ordinary)
+    return ordinary
+
+
+def ordinary_fit_through_another_model(model, other, data, tmp_path):
+    assert is_unknown(ordinarily_trained(model, data))
 
 
 def ordinary_fit_of_the_encoder(model, other, data, tmp_path):
@@ -154,9 +159,7 @@ def test_changes_before_anything_was_spent_are_public_and_cost_no_digest(
         return []
 
     monkeypatch.setattr("tf_lowrank_dp.spending.looks.digests", refuse)
-    ordinary = keras.Model(model.inputs, model.outputs)
-    ordinary.compile("sgd", "sparse_categorical_crossentropy")
-    ordinary.fit(*data(), verbose=0)
+    ordinarily_trained(model, data)
     assert not is_unknown(model)
 
 
@@ -344,21 +347,14 @@ def test_ordinary_updates_between_the_steps_of_a_custom_loop_are_noticed(loop):
 class TrainsOtherwise(keras.callbacks.Callback):
     """Trains a model with the same weights in the ordinary way, at one of its hooks."""
 
-    def __init__(self, hook, data, then=lambda model: None):
+    def __init__(self, hook, data):
         super().__init__()
         setattr(self, hook, lambda *args, **kwargs: self.train())
-        self.data, self.then = data, then
+        self.data = data
 
     def train(self):
         if int(self.model.optimizer.iterations):
-            ordinary_fit_through_another_model_unasked(self.model, self.data)
-        self.then(self.model)
-
-
-def ordinary_fit_through_another_model_unasked(model, data):
-    ordinary = keras.Model(model.inputs, model.outputs)
-    ordinary.compile("sgd", "sparse_categorical_crossentropy")
-    ordinary.fit(*data(), verbose=0)
+            ordinarily_trained(self.model, self.data)
 
 
 @pytest.mark.parametrize(
@@ -382,7 +378,7 @@ def test_ordinary_training_in_a_callback_however_it_is_passed_leaves_the_spend_u
 ):
     model = build()
     ordinary = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: ordinary_fit_through_another_model_unasked(model, data)
+        on_epoch_end=lambda epoch, logs: ordinarily_trained(model, data)
     )
     callbacks = keras.callbacks.CallbackList([ordinary]) if of_list else ordinary
     with pytest.warns(UserWarning, match="post_processing"):
@@ -496,7 +492,7 @@ def callback_of(kind, act):
         slots.act = act
         return slots
     if kind is keras.callbacks.LearningRateScheduler:
-        return kind(lambda epoch, rate: act(None) or rate)
+        return kind(lambda epoch, rate: (act(None), rate)[1])
     kind.act = staticmethod(act)
     return kind()
 
@@ -511,7 +507,7 @@ def callback_of(kind, act):
 def test_ordinary_training_by_any_part_of_a_callback_leaves_the_spend_unknown(
     fitted, fit, data, kind
 ):
-    callback = callback_of(kind, lambda _: ordinary_fit_through_another_model_unasked(fitted, data))
+    callback = callback_of(kind, lambda _: ordinarily_trained(fitted, data))
     with pytest.warns(UserWarning, match="post_processing"):
         fit(fitted, callbacks=[callback])
     assert is_unknown(fitted)
@@ -546,7 +542,7 @@ def test_what_a_hook_did_before_is_not_excused_by_post_processing_in_it(build, f
     model = build()
 
     def train(*arguments, **keywords):
-        ordinary_fit_through_another_model_unasked(model, data)
+        ordinarily_trained(model, data)
         with tfdp.post_processing(model):
             pass
 
@@ -560,7 +556,7 @@ def test_private_steps_in_a_hook_do_not_hide_ordinary_ones(build, fit, data, pri
 
     def train(epoch, logs):
         fit(twin)
-        ordinary_fit_through_another_model_unasked(model, data)
+        ordinarily_trained(model, data)
 
     with pytest.warns(UserWarning, match="post_processing"):
         fit(model, callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=train)])
@@ -577,7 +573,7 @@ def test_the_ledger_file_knows_what_was_found_after_the_last_step(
         "sparse_categorical_crossentropy",
     )
     train = keras.callbacks.LambdaCallback(
-        on_train_end=lambda logs: ordinary_fit_through_another_model_unasked(model, data)
+        on_train_end=lambda logs: ordinarily_trained(model, data)
     )
     with pytest.warns(UserWarning, match="post_processing"):
         fit(model, callbacks=[train])

@@ -5,6 +5,8 @@ A layer whose class has moved is not recognised any more and goes through the fa
 
 from __future__ import annotations
 
+_STOCK = ("keras", "keras_hub", "tf_lowrank_dp")
+
 LAYER_SCALE = "keras.src.applications.convnext.LayerScale"
 
 _MODELING = "keras_hub.src.layers.modeling."
@@ -27,3 +29,8 @@ GEMMA_NORMALIZATION = (
 T5_NORMALIZATION = _MODELS + "t5.t5_layer_norm.T5LayerNorm"
 T5_ATTENTION = _MODELS + "t5.t5_multi_head_attention.T5MultiHeadAttention"
 VIT_PATCHES = _MODELS + "vit.vit_layers.ViTPatchingAndEmbedding"
+
+
+def is_stock(code: object) -> bool:
+    """Whether a class or function is of Keras, KerasHub or this library."""
+    return (getattr(code, "__module__", None) or "").partition(".")[0] in _STOCK

@@ -10,15 +10,23 @@ _OF_ROWS = ("Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "As
 _BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
 _SOME = ("Take", "Skip", "Shard")
 _ONE_WAY = (*_OF_ROWS, *_SOME, "Repeat")
-_JOIN = ("Window", "DenseToSparseBatch", "GroupByWindow", "GroupByReducer", "Scan", "TakeWhile")
-_BY_VALUE = {
-    "Filter": "`.filter()`",
+_ACROSS = {
     "TakeWhile": "`.take_while()`",
-    "IgnoreErrors": "`.ignore_errors()`",
     "GroupByWindow": "`.bucket_by_sequence_length()` or `.group_by_window()`",
     "GroupByReducer": "`group_by_reducer`",
     "Scan": "`.scan()`",
+}
+_BY_VALUE = {
+    **_ACROSS,
+    "Filter": "`.filter()`",
+    "IgnoreErrors": "`.ignore_errors()`",
     "Unique": "`.unique()`",
+}
+_JOIN = {
+    **_ACROSS,
+    **dict.fromkeys(_BATCHES, "`.batch()`"),
+    "Window": "`.window()`",
+    "DenseToSparseBatch": "`dense_to_sparse_batch`",
 }
 
 
@@ -110,8 +118,8 @@ def _join(dataset: tf.data.Dataset) -> str:
     kind = kind_of(dataset)
     if kind == "Unbatch":
         return ""
-    if kind in (*_BATCHES, *_JOIN):
-        return f"a stage that joins records (`{kind}`)"
+    if kind in _JOIN:
+        return _JOIN[kind]
     return next(filter(None, map(_join, inputs_of(dataset))), "")
 
 

@@ -16,7 +16,7 @@ from tf_lowrank_dp.spending.traces import Traces
 
 def note_values(traces: Traces, variables: Iterable[Thing]) -> None:
     """Takes the values of these variables as functions of what is on record for them."""
-    for _, trace, digest in _looked_at([(v, traces[v]) for v in variables if v in traces]):
+    for _, trace, digest in _looked_at(traces.known(variables)):
         trace.note(digest)
 
 
@@ -26,7 +26,7 @@ def by_others(traces: Traces, variables: Iterable[Thing]) -> list[Thing]:
     Their values are noted.
     """
     found = []
-    for variable, trace, digest in _looked_at([(v, traces[v]) for v in variables if v in traces]):
+    for variable, trace, digest in _looked_at(traces.known(variables)):
         if digest not in trace.seen and is_of_others(variable, trace):
             found.append(variable)
         trace.note(digest)
@@ -53,8 +53,8 @@ def _note_held(traces: list[Trace]) -> None:
     held = [(trace, *trace.held) for trace in traces if trace.held is not None]
     found = digests([value for _, value, _ in held])
     for (trace, _, steps), digest in zip(held, found, strict=True):
-        trace.seen.add(digest)
-        trace.latest, trace.seen_at, trace.held = digest, steps, None
+        trace.note(digest, steps)
+        trace.held = None
 
 
 def _looked_at(known: list[tuple[Thing, Trace]]) -> Iterator[tuple[Thing, Trace, bytes]]:

@@ -199,7 +199,7 @@ class Spending:
 
     def hold(self, variables: Iterable[Thing]) -> None:
         """Keeps the values that a step has just left, without reading them, for the next look."""
-        known = [(v, self._traces[v]) for v in variables if v in self._traces]
+        known = self._traces.known(variables)
         steps = {runs: steps_of(runs) for runs in {trace.runs for _, trace in known}}
         for variable, trace in known:
             trace.held = tf.convert_to_tensor(variable), steps[trace.runs]
@@ -209,8 +209,7 @@ class Spending:
 
         A step updates in place only what is held no longer.
         """
-        known = [(v, self._traces[v]) for v in variables if v in self._traces]
-        return all([let_go(variable, trace) for variable, trace in known])
+        return all([let_go(*known) for known in self._traces.known(variables)])
 
     def remember(self, variables: Sequence[Thing]) -> None:
         """Knows the values that these variables have now, if they are put back later.
@@ -227,7 +226,7 @@ class Spending:
 
     def released(self, variables: Iterable) -> None:
         """States that there was a release since they were looked at, which changes no value."""
-        for trace in [self._traces[v] for v in variables if v in self._traces]:
+        for _, trace in self._traces.known(variables):
             if trace.seen_at is not None:
                 trace.seen_at = trace.steps
 
@@ -235,8 +234,8 @@ class Spending:
         """Has a graph note, at this place of it, what an update has left in these variables.
         So a look at them, whenever that is, tells what others have changed after the last update.
         """
-        for variable in [variable for variable in variables if variable in self._traces]:
-            mark(variable, self._traces[variable])
+        for variable, trace in self._traces.known(variables):
+            mark(variable, trace)
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:

@@ -48,9 +48,9 @@ class Trace:
         """Releases of its runs together, until now."""
         return steps_of(self.runs)
 
-    def note(self, digest: bytes) -> None:
-        """Takes the value of this digest as one of those that are on record."""
-        self.latest, self.seen_at = digest, self.steps
+    def note(self, digest: bytes, steps: int | None = None) -> None:
+        """Takes the value of this digest as one on record, as of so many releases, or now."""
+        self.latest, self.seen_at = digest, self.steps if steps is None else steps
         self.seen.add(digest)
 
     def has_handle(self, handles: set[int]) -> bool:

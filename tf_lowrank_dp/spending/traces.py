@@ -38,10 +38,14 @@ class Traces:
     def __len__(self) -> int:
         return len(self._traces)
 
+    def known(self, things: Iterable[Thing]) -> list[tuple[Thing, Trace]]:
+        """The things that have a trace, with it."""
+        return [(thing, self[thing]) for thing in things if thing in self]
+
     def records(self, things: Iterable[Thing]) -> frozenset[Record]:
         """What is on record for any of the things."""
         found: set[Record] = set()
-        for trace in [self[thing] for thing in things if thing in self]:
+        for _, trace in self.known(things):
             found |= trace.records | self.records(alive(trace.links))
         return frozenset(found)
 

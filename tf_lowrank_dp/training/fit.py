@@ -189,11 +189,7 @@ def fit(
         callback.steps_per_epoch = _steps_taken(model, data)
     callbacks = [guard, *callbacks, StepGuard(guard, budgets)]
     SPENDING.remember(model.weights)
-    with (
-        running(model, run),
-        changes_are_told(model),
-        secret_python_numbers(seeded),
-    ):
+    with running(model, run), changes_are_told(model), secret_python_numbers(seeded):
         return keras.Model.fit(
             model,
             data.dataset,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.class_names import is_stock
 from tf_lowrank_dp._keras.compiled import takes_training
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp._types import Nested
@@ -12,8 +13,6 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from, seeds_kept
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.training.chosen_method import part_of_this_graph
-
-_STOCK = ("keras", "keras_hub", "tf_lowrank_dp")
 
 
 def refuse_writes_at_inference(model: keras.Model, x_spec: Nested) -> None:
@@ -58,5 +57,4 @@ def refuse_writes_at_inference(model: keras.Model, x_spec: Nested) -> None:
 
 
 def _is_stock(layer: keras.Layer) -> bool:
-    of_library = type(layer).__module__.split(".")[0] in _STOCK
-    return of_library and not isinstance(layer, keras.layers.Lambda)
+    return is_stock(type(layer)) and not isinstance(layer, keras.layers.Lambda)

@@ -11,7 +11,7 @@ from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger, ReleaseEntry
 from tf_lowrank_dp.accounting.sampling import Unit
 from tf_lowrank_dp.spending import SPENDING
-from tf_lowrank_dp.training.state import find_state, look, things_of
+from tf_lowrank_dp.training.state import find_state, look, note_in_file, things_of
 
 # For each kind of layer that can be adapted, what it is given instead.
 _GIVEN = {
@@ -82,9 +82,7 @@ def record_release(
         ) from error
     look(model)
     SPENDING.add(things_of(model), release)
-    file = SPENDING.file(model)
-    if file is not None:
-        file.add(SPENDING.ledger(things_of(model)))
+    note_in_file(model)
     look(model)
 
 

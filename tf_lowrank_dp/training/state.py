@@ -114,10 +114,17 @@ def look(model: keras.Model) -> bool:
     SPENDING.recognise(model.weights)
     if isinstance(optimizer, DPOptimizer):
         SPENDING.link(optimizer, [*layers_of(model), *model.weights])
-    found, file = SPENDING.check(model.weights), SPENDING.file(model)
-    if found and file is not None:
-        file.add(SPENDING.ledger(things_of(model)))
+    found = SPENDING.check(model.weights)
+    if found:
+        note_in_file(model)
     return found
+
+
+def note_in_file(model: keras.Model) -> None:
+    """Writes what was spent on a model to its ledger's file, if it has one."""
+    file = SPENDING.file(model)
+    if file is not None:
+        file.add(SPENDING.ledger(things_of(model)))
 
 
 def ledger_of(model: keras.Model) -> PrivacyLedger:

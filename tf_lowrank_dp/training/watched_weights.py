@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 
+from tf_lowrank_dp._keras.class_names import is_stock
 from tf_lowrank_dp._types import Logs
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.state import look
 
-_STOCK = ("keras", "keras_hub", "tf_lowrank_dp")
 _BETWEEN_STEPS = (
     *("on_batch_begin", "on_batch_end"),
     *("on_train_batch_begin", "on_train_batch_end"),
@@ -62,7 +62,7 @@ def as_list(callbacks: object) -> list[keras.callbacks.Callback]:
         if isinstance(each, keras.callbacks.CallbackList):
             found += as_list(each.callbacks)
         elif isinstance(each, keras.callbacks.SwapEMAWeights) and _is_all_stock(each):
-            found += [_Before(), each, _After()]
+            found += [_Around(tell_changes), each, _Around(_know)]
         elif each is not None:
             found.append(each)
     return found
@@ -81,53 +81,41 @@ def _acts_between_steps(callback: keras.callbacks.Callback) -> bool:
         for hook, default in zip(hooks, defaults, strict=True)
         if hook is not None and getattr(hook, "__func__", hook) is not default
     ]
-    return bool(own) and not all(map(_is_stock, [type(callback), *own]))
+    return bool(own) and not all(map(is_stock, [type(callback), *own]))
 
 
 def _is_all_stock(callback: keras.callbacks.SwapEMAWeights) -> bool:
     """Whether a subclass has no methods of its own instead of Keras'."""
     names = [name for name in dir(keras.callbacks.SwapEMAWeights) if not name.startswith("__")]
-    return all(map(_is_stock, filter(callable, [getattr(callback, name) for name in names])))
-
-
-def _is_stock(code: object) -> bool:
-    return (getattr(code, "__module__", None) or "").split(".")[0] in _STOCK
+    return all(map(is_stock, filter(callable, [getattr(callback, name) for name in names])))
 
 
 class _Around(keras.callbacks.Callback):
-    """Calls `self.act` wherever `SwapEMAWeights` may swap."""
+    """Calls a function of the model wherever `SwapEMAWeights` may swap."""
 
-    def act(self) -> None:
-        raise NotImplementedError
+    def __init__(self, act: Callable[[keras.Model], None]):
+        super().__init__()
+        self._act = act
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        self.act()
+        self._act(self.model)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        self.act()
+        self._act(self.model)
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        self.act()
+        self._act(self.model)
 
     def on_test_end(self, logs: Logs = None) -> None:
-        self.act()
+        self._act(self.model)
 
     def on_predict_begin(self, logs: Logs = None) -> None:
-        self.act()
+        self._act(self.model)
 
     def on_predict_end(self, logs: Logs = None) -> None:
-        self.act()
+        self._act(self.model)
 
 
-class _Before(_Around):
-    """What was changed before a swap is told."""
-
-    def act(self) -> None:
-        tell_changes(self.model)
-
-
-class _After(_Around):
-    """What a swap leaves is known: averages of released values, or these, but for rounding."""
-
-    def act(self) -> None:
-        SPENDING.see(self.model.weights)
+def _know(model: keras.Model) -> None:
+    """Takes what a swap has left: averages of released values, or these, but for rounding."""
+    SPENDING.see(model.weights)
