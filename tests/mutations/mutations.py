@@ -1045,4 +1045,9 @@ MUTATIONS = [
         "training/test_spent_values.py::test_ordinary_training_in_a_callback_of_fit_leaves_the_"
         "spend_unknown[on_batch_end]",
     ),
+    mutation(
+        0, "a run goes on with the noise of a seed that was replaced", "training/start_run.py",
+        '        "seed": optimizer.seed,\n', "",
+        "training/test_clip_norms.py::test_a_run_that_is_saved_and_loaded_goes_on_bit_for_bit",
+    ),
 ]  # fmt: skip

@@ -237,7 +237,11 @@ def _noise_multiplier(
 
 def _settings(optimizer: DPOptimizer) -> dict:
     """All arguments of a private optimizer but the inner optimizer, which may change at will."""
-    return {**optimizer.privacy_settings, "algorithm": optimizer.algorithm}
+    return {
+        **optimizer.privacy_settings,
+        "algorithm": optimizer.algorithm,
+        "seed": optimizer.seed,
+    }
 
 
 def _public_randomness(seed: int | None) -> NoiseGenerator:
@@ -264,7 +268,7 @@ def _continues(
         and (run.limit is None or run.steps > 0)
         and run.sampling == sampling
         and (length is None or run.steps % length == 0)
-        and run.entry.seeded == (seeded or optimizer.seed is not None)
+        and run.entry.seeded == (seeded or optimizer.seed is not None)  # the sampler's seed as well
         and run.settings == _settings(optimizer)
         and len(run.variables) == len(variables)
         and all(a is b for a, b in zip(run.variables, variables, strict=True))
