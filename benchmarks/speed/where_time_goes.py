@@ -4,7 +4,7 @@ python -m benchmarks.speed.where_time_goes --models mlp cnn lstm --json where_ti
 
 | variant | what it has more than the one before |
 | --- | --- |
-| plain | ordinary `fit` on arrays |
+| plain | ordinary `fit` on arrays, `untuned` |
 | private | draws of random size by the library's sampler, padded; neither clip nor noise |
 | clip | norms of examples, and their clip |
 | noise | Gaussian noise on each weight: what users run |
@@ -29,6 +29,7 @@ import tensorflow as tf
 from benchmarks.models import MODELS
 from benchmarks.results.report import origin
 from benchmarks.speed.measure import run_isolated
+from benchmarks.speed.untuned import untuned, untuned_arrays
 
 ORIGIN = origin(__file__)
 
@@ -48,7 +49,7 @@ def _prepared(variant: str, model: str, jit: bool | str) -> Callable[[], Any]:
     optimizer = keras.optimizers.Adam(1e-3)
     given: dict[str, Any] = {"batch_size": batch}
     if variant == "shuffled":
-        data = (tf.data.Dataset.from_tensor_slices(data).shuffle(1024).batch(batch),)
+        data = (untuned(tf.data.Dataset.from_tensor_slices(data).shuffle(1024).batch(batch)),)
         given["sampling"] = "shuffle"
     if variant != "plain":
         tfdp.make_private(network)
@@ -70,7 +71,8 @@ def epochs(model: str, jit: bool | str, rounds: int) -> dict[str, list[float]]:
     for index in range(rounds):
         for variant in VARIANTS[:: 1 if index % 2 else -1]:
             start = time.perf_counter()
-            ready[variant]()
+            with untuned_arrays():
+                ready[variant]()
             found[variant].append(1e3 * (time.perf_counter() - start) / CASES[model][1])
     return found
 

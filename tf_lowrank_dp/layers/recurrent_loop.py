@@ -49,27 +49,29 @@ def run(
     @tf.custom_gradient
     def loop(*tensors: tf.Tensor) -> tuple:
         # The delta between them is zero: only its gradient matters.
-        x, first = tensors[0], list(tensors[-count:])
+        x, first = _positions_first(tensors[0]), list(tensors[-count:])
 
         def forwards(
             position: int | tf.Tensor, states: list[tf.Tensor]
         ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
             product = math.product(states[0])
-            new = advance(x[:, position], product, states, position)
+            new = advance(x[position], product, states, position)
             return [new[0], product, *states], new
 
         widths = [first[0].shape[-1], math.product_width, *(state.shape[-1] for state in first)]
         (outputs, *kept), last = _scan(forwards, first, length, widths, unroll)
 
         def gradient(d_outputs: tf.Tensor, *d_last: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            d_outputs = _positions_first(d_outputs)
+
             def backwards(
                 position: int | tf.Tensor, d_states: Sequence[tf.Tensor]
             ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-                sources = [x[:, position], *(array.read(position) for array in kept)]
+                sources = [x[position], *(array.read(position) for array in kept)]
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch(sources)
                     new = advance(sources[0], sources[1], sources[2:], position)
-                upstream = [d_states[0] + d_outputs[:, position], *d_states[1:]]
+                upstream = [d_states[0] + d_outputs[position], *d_states[1:]]
                 found = tape.gradient(new, sources, output_gradients=upstream)
                 d_x, d_product, d_output, *d_others = (
                     tf.zeros_like(source) if d is None and n != 2 else d
@@ -87,6 +89,11 @@ def run(
 
     outputs, *last = loop(*hoisted, *states)
     return outputs, last
+
+
+def _positions_first(tensor: tf.Tensor) -> tf.Tensor:
+    """`(b, t, f)` as `(t, b, f)`, of which a position is read without a copy."""
+    return tf.transpose(tensor, [1, 0, 2])
 
 
 def _examples_first(array: tf.TensorArray) -> tf.Tensor:

@@ -10,9 +10,9 @@ from tf_lowrank_dp.sampling.upstream import note_sampled
 def prefetched(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """A sampler's batches, noted as such, and made while steps are taken.
 
-    An iterator whose pipeline is tuned ends only when the thread that tunes it wakes up, which is
-    10, 20, 40, ... ms apart: each call of `fit`, and each epoch of ordinary training, lasts for up
-    to twice as long as its steps.  Of a pipeline of ours there is nothing to tune.
+    An iterator whose pipeline is tuned often ends only when the thread that tunes it wakes up, 10,
+    20, 40, ... ms apart and up to a minute: a call of `fit`, and each epoch of ordinary training,
+    lasts for up to twice as long as its steps.  Of a pipeline of ours there is nothing to tune.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -12,6 +12,7 @@ from serve import serve
 
 from benchmarks.models import MODELS
 from benchmarks.optimizers import OPTIMIZERS, PLAIN
+from benchmarks.speed.untuned import untuned_arrays
 
 
 def prepare(given: argparse.Namespace) -> Callable[[], object]:
@@ -28,4 +29,5 @@ def prepare(given: argparse.Namespace) -> Callable[[], object]:
 
 
 if __name__ == "__main__":
-    serve(prepare)
+    with untuned_arrays():
+        serve(prepare)

@@ -20,6 +20,7 @@ keras.ops = types.SimpleNamespace(
 )
 
 from benchmarks.models import MODELS  # noqa: E402
+from benchmarks.speed.untuned import untuned  # noqa: E402
 
 
 def prepare(given: argparse.Namespace) -> Callable[[], object]:
@@ -40,7 +41,9 @@ def prepare(given: argparse.Namespace) -> Callable[[], object]:
         )
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
     model.compile(keras.optimizers.Adam(1e-3), loss)
-    return lambda: model.fit(work.x, work.y, batch_size=given.batch, verbose=0)
+    rows = tf.data.Dataset.from_tensor_slices((work.x, work.y)).shuffle(len(work.y))
+    batches = untuned(rows.batch(given.batch).prefetch(tf.data.AUTOTUNE))
+    return lambda: model.fit(batches, verbose=0)
 
 
 if __name__ == "__main__":
