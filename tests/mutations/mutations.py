@@ -1050,4 +1050,10 @@ MUTATIONS = [
         '        "seed": optimizer.seed,\n', "",
         "training/test_clip_norms.py::test_a_run_that_is_saved_and_loaded_goes_on_bit_for_bit",
     ),
+    mutation(
+        1, "the first record decides which of the others can be read", "sampling/records.py",
+        "for record in read[1:]:", "for record in read[:0]:",
+        "sampling/test_records.py::"
+        "test_one_record_of_another_form_does_not_decide_which_others_are_used[0-float for int]",
+    ),
 ]  # fmt: skip

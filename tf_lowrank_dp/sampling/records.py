@@ -43,8 +43,9 @@ class Records:
         * Random numbers in `map` come from a secret stream, whatever seeds it is given; those that
           `source[i]` draws from `random` or `numpy.random` as well, which are renewed for each
           record (not with a `seed` of the sampler).
-        * A record that cannot be read or mapped, or that has another shape than others, is absent
-          from its draw, as if it had not been drawn.
+        * A record that cannot be read or mapped, or that has another form or shape than others, is
+          absent from its draw, as if it had not been drawn.  Which form that is no record decides
+          alone: those that are looked at, up to eight, have to be alike.
 
     Args:
         source: arrays (memory-mapped ones as well) whose first axis is the record, in tuples or
@@ -109,7 +110,8 @@ class Records:
                 renew_python_numbers()
             record = keras.tree.map_structure(_leaf, self.source[int(index)])
             keras.tree.assert_same_structure(first, record)
-            return keras.tree.flatten(record)
+            found = zip(keras.tree.flatten(record), leaves, strict=True)
+            return [_alike(leaf, other) for leaf, other in found]
 
         found = tf.numpy_function(fetch, [row], [rows.tensor_dtype(leaf.dtype) for leaf in leaves])
         for tensor, leaf in zip(found, leaves, strict=True):
@@ -132,17 +134,34 @@ class Records:
         return tf.nest.map_structure(lambda data: rows.take_rows(data, at)[0], self.rows)
 
     def _readable(self) -> Any:
-        """A record that can be read, nested arrays: its structure is that of all."""
+        """A record that can be read, nested arrays: its form is that of all.
+
+        Raises:
+            ValueError: none can be read, or they differ: one record must not decide which of the
+                others can be used.
+        """
+        read, failure = [], None
         for index in self.tried:
             try:
                 with tf.init_scope():  # a source may compute with TensorFlow
-                    return keras.tree.map_structure(_leaf, self.source[index])
+                    read.append(keras.tree.map_structure(_leaf, self.source[index]))
             except Exception as error:  # whatever a source raises
                 failure = error
-        raise ValueError(
-            f"Expected records that can be read. Received: {self!r}, of which those that were "
-            f"tried fail: {failure}. Correct the source."
-        ) from failure
+        if not read:
+            raise ValueError(
+                f"Expected records that can be read. Received: {self!r}, of which those that were "
+                f"tried fail: {failure}. Correct the source."
+            ) from failure
+        form = _form(read[0])
+        for record in read[1:]:
+            if _form(record) != form:
+                raise ValueError(
+                    "Expected records of one form: the same keys, dtypes and numbers of axes. "
+                    f"Received: {self!r}, with {form} and with {_form(record)}. Convert all in the "
+                    "source's __getitem__, such as by np.float32(value) where numbers are read "
+                    "from text: otherwise one record would decide which others are used."
+                )
+        return read[0]
 
     @property
     def tried(self) -> list[int]:
@@ -169,6 +188,27 @@ class IndexRows:
 def _content(leaf: np.ndarray) -> list | bytes:
     """What is equal where arrays hold the same; the bytes of objects are where they lie."""
     return leaf.tolist() if leaf.dtype == object else leaf.tobytes()
+
+
+def _form(record: Any) -> Any:
+    """What the records of a source have in common."""
+
+    def of(leaf: np.ndarray) -> str:
+        return f"{rows.tensor_dtype(leaf.dtype).name} of {leaf.ndim} axes"
+
+    return keras.tree.map_structure(of, record)
+
+
+def _alike(leaf: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The same numbers in the dtype of another record.
+
+    Raises:
+        TypeError: it does not hold them; whole numbers count as numbers of any precision.
+    """
+    if rows.tensor_dtype(leaf.dtype) == rows.tensor_dtype(other.dtype):
+        return leaf  # texts of any length
+    whole = leaf.dtype.kind in "iu" and other.dtype.kind == "f"
+    return leaf.astype(other.dtype, casting="same_kind" if whole else "safe", copy=False)
 
 
 def _leaf(value: Any) -> np.ndarray:
