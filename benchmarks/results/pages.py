@@ -181,6 +181,22 @@ def clipping_methods_table() -> str:
     return table(clipping_methods.table(runs, MODEL_NAMES)) + note(runs)
 
 
+def centring_cost_table() -> str:
+    """Steps of DP-SGD with centring over those without."""
+    rows = [["model, batch", "compiled by", "median of pairs", "fastest steps"]]
+    for run in lines("centring_cost"):
+        spec, found = run["spec"], run["summary"]
+        rows.append(
+            [
+                f"{MODEL_NAMES[spec['model']]}, {spec['batch']}{mark([run])}",
+                "XLA" if spec["jit"] else "nothing",
+                f"{found['ratio']:.2f}",
+                f"{found['ratio_fastest']:.2f}",
+            ]
+        )
+    return table(rows) + note(lines("centring_cost"))
+
+
 def pate_table() -> str:
     """PATE at each epsilon, by the aggregator that held-out images choose with the first seed."""
     found: dict[tuple[float, str], list[dict]] = {}
@@ -206,6 +222,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "noise by width": noise_by_width,
     "neurons": neurons,
     "centring": centring,
+    "centring cost": centring_cost_table,
     "membership": membership,
     "pate": pate_table,
     "clipping methods": clipping_methods_table,

@@ -232,3 +232,10 @@ def test_float64_becomes_any_floatx(floatx):
     assert batch["sample_weight"].dtype == floatx
     assert batch["presence"].dtype == "float32"
     assert tf.cast(batch["x"], tf.float32).numpy().tolist() == [0, 1, 2, 3, 0, 0]
+
+
+def test_a_pipeline_of_ours_is_not_tuned_so_that_its_iterator_ends_at_once():
+    """The thread that tunes may sleep for as long as the epoch has taken, and is waited for."""
+    sampler = PoissonSampler(np.zeros((9, 2)), batch_size=3, steps=2)
+    assert sampler.without_draws().options().autotune.enabled is False
+    assert sampler.as_dataset().options().autotune.enabled is False
