@@ -23,9 +23,9 @@ from tf_lowrank_dp.sampling.arguments import (
 from tf_lowrank_dp.sampling.draw import NUMBERS, draw_numbers, poisson_draw, with_numbers
 from tf_lowrank_dp.sampling.gathered import can_be_gathered, gathered
 from tf_lowrank_dp.sampling.mapped import MappedRecords
-from tf_lowrank_dp.sampling.prefetched import prefetched
 from tf_lowrank_dp.sampling.records import Records
 from tf_lowrank_dp.sampling.rows_digest import rows_digest
+from tf_lowrank_dp.sampling.upstream import prefetched
 
 
 class PoissonSampler:

@@ -13,8 +13,16 @@ from tf_lowrank_dp.sampling.batch import is_batch
 _SAMPLED: weakref.WeakSet[tf.data.Dataset] = weakref.WeakSet()
 
 
-def note_sampled(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Notes that a data set is that of a sampler: not all of its rows are examples."""
+def prefetched(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """A sampler's batches, noted as such, and made while steps are taken.
+
+    An iterator whose pipeline is tuned often ends only when the thread that tunes it wakes up, 10,
+    20, 40, ... ms apart and up to a minute: a call of `fit`, and each epoch of ordinary training,
+    lasts for up to twice as long as its steps.  Of a pipeline of ours there is nothing to tune.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    dataset = dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
     _SAMPLED.add(dataset)
     return dataset
 
