@@ -127,6 +127,14 @@ def test_the_highest_are_guessed_in_and_the_lowest_out():
     assert result.roc.auc == pytest.approx(6 / 9)
 
 
+@pytest.mark.parametrize("members", ["first", "last"])
+def test_equal_scores_tell_nothing_however_the_canaries_are_listed(members):
+    included = np.arange(400) < 200
+    if members == "last":
+        included = ~included
+    assert one_run_audit(np.zeros(400), included, delta=1e-5).epsilon == 0.0
+
+
 def test_the_result_says_what_was_shown():
     canaries = Canaries.draw(np.arange(100), seed=0)
     result = one_run_audit(1.0 * canaries.included, canaries.included, delta=1e-5, guesses=(30, 30))

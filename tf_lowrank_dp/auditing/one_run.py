@@ -99,7 +99,8 @@ def one_run_audit(
     _validate.below_one(remedy="Pass a confidence such as 0.95.", confidence=confidence)
     trials = _halves(len(scores)) if guesses is None else [_checked(guesses, len(scores))]
     each = 1.0 - (1.0 - confidence) / len(trials)
-    order = np.argsort(-scores, kind="stable")
+    # Equal scores in an order of their own: that of a list may tell who was included.
+    order = np.lexsort((np.random.default_rng(0).permutation(len(scores)), -scores))
 
     def correct(num_in: int, num_out: int) -> int:
         lowest = order[len(order) - num_out :]
