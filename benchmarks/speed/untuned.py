@@ -1,8 +1,8 @@
 """Ordinary training of arrays without the thread by which TensorFlow tunes pipelines.
 
-That thread wakes up 10, 20, 40, ... ms apart, and an epoch ends only when it has: the times of
-epochs are 10, 30, 70, ... ms and what lies between is rounded up.  Two models whose steps differ
-then take the same time, or twice as much.
+That thread wakes up 10, 20, 40, ... ms apart, and an epoch often ends only when it has: its time is
+then 10, 30, 70, ... ms, and what lies between is rounded up.  Two models whose steps differ take
+the same time, or one of them twice as much.
 """
 
 import contextlib
