@@ -15,7 +15,6 @@ import tf_lowrank_dp as tfdp
 UNCHANGED = "unchanged"
 SAMPLING = "sampling"
 REFUSED = "refused"
-LIMIT = "limit"
 
 
 @dataclasses.dataclass
@@ -27,14 +26,12 @@ class Run:
         fit: arguments of `fit`, on small made-up arrays.
         compile: arguments of `compile`, without the optimizer.
         optimizer: the author's.
-        private: further arguments of the private optimizer.
     """
 
     model: keras.Model
     fit: dict[str, Any]
     compile: dict[str, Any]
     optimizer: Any = "adam"
-    private: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def in_batches(self) -> bool:
@@ -56,7 +53,6 @@ class Example:
         reason: of the refusal, in words.
         remedy: what the refusal advises, in words.
         remedied: makes the run that follows the advice, or trains by itself and returns the model.
-        limit: whether it is refused for a limit of the library, and for no reason of privacy.
     """
 
     repository: str
@@ -68,7 +64,6 @@ class Example:
     reason: str
     remedy: str
     remedied: Callable[[], Run | keras.Model] | None
-    limit: bool
 
     @property
     def name(self) -> str:
@@ -77,7 +72,7 @@ class Example:
     @property
     def outcome(self) -> str:
         if self.cause:
-            return LIMIT if self.limit else REFUSED
+            return REFUSED
         return SAMPLING if self.statement else UNCHANGED
 
 
@@ -91,14 +86,13 @@ def example(
     reason: str = "",
     remedy: str = "",
     remedied: Callable[[], Run | keras.Model] | None = None,
-    limit: bool = False,
 ) -> Callable[[Callable[[], Run]], Example]:
     """Makes an `Example` of the function that builds it."""
 
     def wrap(build: Callable[[], Run]) -> Example:
         return Example(
             *(repository, path, what, build, statement or {}),
-            *(cause, reason, remedy, remedied, limit),
+            *(cause, reason, remedy, remedied),
         )
 
     return wrap
@@ -108,7 +102,7 @@ def make_private(run: Run) -> None:
     """The README's two lines, and the author's `compile`."""
     tfdp.make_private(run.model)
     optimizer = tfdp.DPSGDOptimizer(
-        run.optimizer, l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-5, **run.private
+        run.optimizer, l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-5
     )
     run.model.compile(optimizer=optimizer, jit_compile=False, **run.compile)
 

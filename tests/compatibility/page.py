@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from tests.compatibility.case import LIMIT, REFUSED, SAMPLING, UNCHANGED, Example
+from tests.compatibility.case import REFUSED, SAMPLING, UNCHANGED, Example
 from tests.compatibility.public_examples import EXAMPLES, FAMILIES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
@@ -12,7 +12,6 @@ WORDS = {
     UNCHANGED: "trains unchanged",
     SAMPLING: "trains after a `sampling=` statement",
     REFUSED: "refused; trains with the remedy",
-    LIMIT: "refused for a limit of this library; trains with the remedy",
 }
 
 
