@@ -80,3 +80,51 @@ def test_unequal_numbers_of_rows_are_listed():
 def test_data_without_examples_is_refused(structure):
     with pytest.raises(ValueError, match="at least one"):
         rows.count_rows(structure)
+
+
+LARGE = 2**24 + 1  # the first integer that float32 does not hold
+
+
+@pytest.mark.parametrize(
+    ("odd", "received"),
+    [
+        (0.5, "float32 rounds"),
+        (float("nan"), "float32 rounds"),
+        (np.float32(0.5), "float32 rounds"),
+        (tf.constant(0.5), "float32 rounds"),
+        (1j, "complex128 rounds"),
+        ("1", "texts and numbers"),
+        (b"1", "texts and numbers"),
+    ],
+    ids=["float", "nan", "float32", "tensor", "complex", "str", "bytes"],
+)
+@pytest.mark.parametrize("nest", [lambda row: row, lambda row: [row, 1]], ids=["flat", "nested"])
+def test_one_value_of_another_kind_does_not_change_the_others_of_a_list(odd, received, nest):
+    large = 2**53 + 1 if isinstance(odd, complex) else LARGE
+    plain = rows.to_rows({"ids": [nest(large), nest(large + 1)]}, "x")["ids"]
+    assert plain.ravel()[0] == large
+    with pytest.raises(ValueError, match=f"(?s)one kind.*Received: .*{received}.*Pass an array"):
+        rows.to_rows({"ids": [nest(large), nest(odd)]}, "x")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [1, 0.5],
+        [[1, 2], [3, float("nan")]],
+        [LARGE - 1, 0.5],
+        [float(LARGE), 0.5],
+        [LARGE, True],
+        [True, 0.5],
+        [LARGE, np.int64(5)],
+        ["a", b"b"],
+    ],
+    ids=repr,
+)
+def test_values_of_a_list_are_what_they_are_alone(data):
+    def taken(values):
+        return rows.take_rows(rows.to_rows(values, "x"), np.arange(len(values))).ravel().tolist()
+
+    assert len(taken(data)) == np.size(data)
+    alone = [taken([value])[0] for value in np.array(data, object).ravel()]
+    np.testing.assert_array_equal(taken(data), [v.decode() if v == b"b" else v for v in alone])
