@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
+
 import keras
 import tensorflow as tf
 
@@ -48,3 +51,40 @@ def distance_buckets(layer: keras.layers.Layer, distances: tf.Tensor) -> tf.Tens
         num_buckets=layer.relative_attention_buckets,
         max_distance=layer.relative_attention_max_distance,
     )
+
+
+class NoWordsKept:
+    """Takes the place of the cache of a byte pair tokenizer, and keeps nothing between two calls.
+
+    KerasHub's own maps a hash of each word that was ever seen to its tokens.  The hash has no key:
+    a word that is made to have that of another decides the tokens of other examples; and the table
+    is saved with the model by `export` and `tf.train.Checkpoint`.
+
+    Guarantee: the tokens of a word depend on it alone, and no word stays.
+    """
+
+    def __init__(self, unsplittable: Sequence[str]) -> None:
+        self._unsplittable = list(unsplittable)
+        self._call = threading.local()
+
+    def lookup(self, words: tf.Tensor) -> tf.Tensor:
+        """Nothing at first, so that all `words` are merged; then what `insert` brought of them."""
+        tokens = self._call.__dict__.pop("tokens", None)
+        if tokens is None:
+            return tf.fill(tf.shape(words), "")
+        whole = tf.constant(self._unsplittable, tf.string)
+        is_whole = tf.reduce_any(tf.equal(words[:, tf.newaxis], whole), axis=1)
+        return tf.where(is_whole, words, tokens)
+
+    def insert(self, words: tf.Tensor, tokens: tf.Tensor) -> None:
+        """Holds the tokens of all the words of this call, in their order."""
+        del words
+        self._call.tokens = tokens
+
+
+@uses_private_names
+def keep_no_words(tokenizer: keras.layers.Layer) -> None:
+    """Empties the cache of a `BytePairTokenizer` for good; other layers have none."""
+    if hasattr(tokenizer, "_bpe_merge_and_update_cache_tf") and tokenizer.vocabulary is not None:
+        tokenizer._maybe_initialized_tf()
+        tokenizer.cache = NoWordsKept(tokenizer.unsplittable_tokens or [])

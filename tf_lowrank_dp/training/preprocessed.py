@@ -5,8 +5,10 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.keras_hub import keep_no_words
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp._types import Nested
+from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling import PRESENCE
 from tf_lowrank_dp.sampling.one_shape import refuse_unknown_shapes
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from, seeds_kept
@@ -14,6 +16,8 @@ from tf_lowrank_dp.tracing.secret_stream import SecretStream
 
 _HUB = ("keras_hub", "keras_nlp")
 _ROWWISE = (keras.layers.Resizing, keras.layers.Rescaling)  # what KerasHub's converters use
+
+_WRITES = ("LookupTableInsertV2", "LookupTableRemoveV2")
 
 
 def is_task(model: keras.Model) -> bool:
@@ -25,10 +29,12 @@ def preprocessed(model: keras.Model, dataset: tf.data.Dataset) -> tf.data.Datase
     """The batches with the preprocessor of a KerasHub task applied; presence stays apart.
 
     Guarantee: what a row becomes depends on it alone and on secret random numbers.  KerasHub's own
-    preprocessors, which treat rows alike, see batches; any other sees one row at a time.
+    preprocessors, which treat rows alike, see batches; any other sees one row at a time.  Byte pair
+    tokenizers keep no words, and nothing else is written to a table.
 
     Raises:
-        UnsupportedModelError: it draws random numbers in a way that cannot be replaced.
+        UnsupportedModelError: it draws random numbers in a way that cannot be replaced, or writes
+            to a table.
         ValueError: it gives rows whose shape is not known.
     """
     if not is_task(model):
@@ -36,12 +42,16 @@ def preprocessed(model: keras.Model, dataset: tf.data.Dataset) -> tf.data.Datase
     with tf.device("CPU:0"):  # where tf.data runs
         stream = SecretStream()
     seen_whole = _is_stock(model)
+    for part in _parts(model):
+        if isinstance(part, keras.Layer):
+            keep_no_words(part)
 
     def preprocess(batch: Nested) -> Nested:
         batch = dict(batch)
         presence = batch.pop(PRESENCE)
         with random_numbers_from(stream), seeds_kept():
             made = _samples(model, batch) if seen_whole else _one_by_one(model, batch)
+        _refuse_writes(model)
         return {**made, PRESENCE: presence}
 
     made = dataset.map(preprocess, num_parallel_calls=tf.data.AUTOTUNE)
@@ -51,12 +61,28 @@ def preprocessed(model: keras.Model, dataset: tf.data.Dataset) -> tf.data.Datase
 
 def _is_stock(model: keras.Model) -> bool:
     """Whether all that preprocesses is KerasHub's own."""
-    preprocessor = getattr(model, "preprocessor", None)
-    is_layer = isinstance(preprocessor, keras.Layer)
-    parts = layers_of(preprocessor) if is_layer else [preprocessor] if preprocessor else []
-    own = [type(part) for part in parts if not isinstance(part, _ROWWISE)]
+    own = [type(part) for part in _parts(model) if not isinstance(part, _ROWWISE)]
     makers = [*own, type(model).preprocess_samples]
     return all(maker.__module__.partition(".")[0] in _HUB for maker in makers)
+
+
+def _parts(model: keras.Model) -> list:
+    """The preprocessor and what it consists of."""
+    preprocessor = getattr(model, "preprocessor", None)
+    is_layer = isinstance(preprocessor, keras.Layer)
+    return layers_of(preprocessor) if is_layer else [preprocessor] if preprocessor else []
+
+
+def _refuse_writes(model: keras.Model) -> None:
+    graph = tf.compat.v1.get_default_graph().as_graph_def()
+    bodies = [graph.node, *(function.node_def for function in graph.library.function)]
+    written = sorted({node.op for nodes in bodies for node in nodes if node.op in _WRITES})
+    if written:
+        raise UnsupportedModelError(
+            f"Expected the preprocessor of '{model.name}' to make each row of its own. Received: "
+            f"one that writes to a table ({', '.join(written)}), by which rows change one another. "
+            "Preprocess without the table, or before `fit` and pass what it gives."
+        )
 
 
 def _samples(model: keras.Model, batch: Nested) -> Nested:
