@@ -1062,4 +1062,9 @@ MUTATIONS = [
         "sampling/test_rows.py::"
         "test_one_value_of_another_kind_does_not_change_the_others_of_a_list[flat-nan]",
     ),
+    mutation(
+        8, "a tokenizer keeps words by a hash without a key", "training/preprocessed.py",
+        "            keep_no_words(part)", "            hash(part)",
+        "training/test_keras_hub_tasks.py::test_no_word_of_a_text_is_kept_in_what_is_exported",
+    ),
 ]  # fmt: skip

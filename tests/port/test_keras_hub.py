@@ -11,6 +11,7 @@ from tf_lowrank_dp._keras import class_names
 from tf_lowrank_dp._keras.keras_hub import (
     before_projection,
     distance_buckets,
+    keep_no_words,
     projection_bias,
     projection_kernel,
 )
@@ -54,3 +55,39 @@ def test_distance_buckets_index_the_bias_that_the_layer_adds():
     expected = tf.gather(layer.relative_attention_bias, buckets)  # (query, key, heads)
     found = layer.compute_bias(5, 9)[0]
     np.testing.assert_allclose(tf.transpose(expected, [2, 0, 1]), found)
+
+
+# Two words of one `tf.fingerprint`, found by solving the hash for 8 of 32 letters.
+WORD, HOSTILE = " a", "gDiOpowhDrYCwXfPDerttGfDahxPckGk"
+
+
+def byte_pairs():
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    tokens = ["<|endoftext|>", *letters, "Ġ", "Ġa", "go"]
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    return keras_hub.models.GPT2Tokenizer(vocabulary=vocabulary, merges=["Ġ a", "g o"])
+
+
+def tokens_in_a_graph(tokenizer, texts):
+    dataset = tf.data.Dataset.from_tensors(texts).map(tokenizer).repeat(2)
+    first, again = dataset
+    assert first.to_list() == again.to_list()
+    return first.to_list()
+
+
+def test_a_tokenizer_that_keeps_no_words_gives_the_same_tokens_and_no_word_decides_on_another():
+    texts = ["go a go", "", "b a<|endoftext|>", f"{HOSTILE} zz", "a  "]
+    assert tf.reduce_all(tf.fingerprint([WORD]) == tf.fingerprint([HOSTILE]))
+    alone = [tokens_in_a_graph(byte_pairs(), [text])[0] for text in texts]
+    assert tokens_in_a_graph(byte_pairs(), texts) != alone  # as KerasHub does it
+    tokenizer = byte_pairs()
+    keep_no_words(tokenizer)
+    assert tokens_in_a_graph(tokenizer, texts) == alone
+    assert tokenizer._tokenize_tf(texts) == alone  # eagerly
+    assert not [v for v in vars(tokenizer.cache).values() if isinstance(v, tf.Module)]
+
+
+def test_layers_without_a_cache_of_words_are_left_alone():
+    layer = keras.layers.Dense(1)
+    keep_no_words(layer)
+    assert not hasattr(layer, "cache")

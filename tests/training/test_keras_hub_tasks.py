@@ -7,6 +7,7 @@ import string
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 
@@ -142,3 +143,36 @@ def test_a_masked_language_model_of_bert_trains_once_its_unused_pooled_output_is
     assert tfdp.privacy_spent(model) == 0.0
     model.backbone.get_layer("pooled_dense").trainable = False
     check_training(model, x, y)
+
+
+def test_no_word_of_a_text_is_kept_in_what_is_exported(tmp_path):
+    model, _, _ = TASKS["gpt2"]()
+    private(model).fit(["secretword go", "go"] * 4, batch_size=BATCH_SIZE, verbose=0)
+    model.export(tmp_path / "exported", verbose=False)
+    tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) >= 4
+    for path in files:
+        content = path.read_bytes()
+        assert b"secretword" not in content and b"s e c r e t" not in content, path
+
+
+class Counting(keras_hub.models.GPT2CausalLMPreprocessor):
+    """Keeps in a table which texts it has seen."""
+
+    def call(self, x, y=None, sample_weight=None, sequence_length=None):
+        x = tf.convert_to_tensor(x)
+        SEEN.insert(x, tf.ones_like(x, tf.int64))
+        return super().call(x, y, sample_weight, sequence_length)
+
+
+SEEN = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, 0)
+
+
+def test_a_preprocessor_that_writes_to_a_table_is_refused():
+    model, x, _ = TASKS["gpt2"]()
+    model.preprocessor = Counting(model.preprocessor.tokenizer, sequence_length=LENGTH)
+    with pytest.raises(tfdp.UnsupportedModelError, match="(?s)row of its own.*LookupTableInsert"):
+        private(model).fit(x, batch_size=BATCH_SIZE, verbose=0)
+    assert tfdp.privacy_spent(model) == 0.0
+    assert SEEN.size() == 0

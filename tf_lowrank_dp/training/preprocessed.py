@@ -46,15 +46,23 @@ def preprocessed(model: keras.Model, dataset: tf.data.Dataset) -> tf.data.Datase
         if isinstance(part, keras.Layer):
             keep_no_words(part)
 
+    written: list[str] = []
+
     def preprocess(batch: Nested) -> Nested:
         batch = dict(batch)
         presence = batch.pop(PRESENCE)
         with random_numbers_from(stream), seeds_kept():
             made = _samples(model, batch) if seen_whole else _one_by_one(model, batch)
-        _refuse_writes(model)
+        written.extend(_tables_written())
         return {**made, PRESENCE: presence}
 
     made = dataset.map(preprocess, num_parallel_calls=tf.data.AUTOTUNE)
+    if written:
+        raise UnsupportedModelError(
+            f"Expected the preprocessor of '{model.name}' to make each row of its own. Received: "
+            f"one that writes to a table ({', '.join(written)}), by which rows change one another. "
+            "Preprocess without the table, or before `fit` and pass what it gives."
+        )
     refuse_unknown_shapes(made, f"what the preprocessor of '{model.name}' makes, batches")
     return made
 
@@ -73,16 +81,11 @@ def _parts(model: keras.Model) -> list:
     return layers_of(preprocessor) if is_layer else [preprocessor] if preprocessor else []
 
 
-def _refuse_writes(model: keras.Model) -> None:
+def _tables_written() -> set[str]:
+    """The operations of the graph that is traced, at any depth, that write to a table."""
     graph = tf.compat.v1.get_default_graph().as_graph_def()
     bodies = [graph.node, *(function.node_def for function in graph.library.function)]
-    written = sorted({node.op for nodes in bodies for node in nodes if node.op in _WRITES})
-    if written:
-        raise UnsupportedModelError(
-            f"Expected the preprocessor of '{model.name}' to make each row of its own. Received: "
-            f"one that writes to a table ({', '.join(written)}), by which rows change one another. "
-            "Preprocess without the table, or before `fit` and pass what it gives."
-        )
+    return {node.op for nodes in bodies for node in nodes if node.op in _WRITES}
 
 
 def _samples(model: keras.Model, batch: Nested) -> Nested:
