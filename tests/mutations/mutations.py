@@ -1057,8 +1057,8 @@ MUTATIONS = [
         "test_one_record_of_another_form_does_not_decide_which_others_are_used[0-float for int]",
     ),
     mutation(
-        8, "one value of a list rounds all others", "sampling/rows.py",
-        "    if received:\n        raise", "    if received == 0:\n        raise",
+        8, "one value of a list decides the dtype of all", "sampling/rows.py",
+        "    if len(found) > 1:\n        raise", "    if not found:\n        raise",
         "sampling/test_rows.py::"
         "test_one_value_of_another_kind_does_not_change_the_others_of_a_list[flat-nan]",
     ),

@@ -118,8 +118,7 @@ def _to_array(data: Any, name: str) -> Any:
             "(such as None, or rows of different lengths). Convert it to numbers, strings or one "
             "rectangular array."
         )
-    if isinstance(data, list | tuple):
-        _check_one_kind(data, array, name)
+    _check_one_dtype(data, array, name)
     try:
         tensor_dtype(array.dtype)
     except TypeError as error:
@@ -130,43 +129,22 @@ def _to_array(data: Any, name: str) -> Any:
     return array
 
 
-def _check_one_kind(data: list | tuple, array: np.ndarray, name: str) -> None:
-    """Refuses a list in which one value would change others: numpy gives them all one dtype."""
-    types = _types(data)
-    whole = {kind for kind in types if issubclass(kind, int | np.integer) and kind is not bool}
-    texts = {kind for kind in types if issubclass(kind, str | bytes)}
-    received = ""
-    if texts and types - texts:
-        received = "texts and numbers, all of which would become texts"
-    elif whole and array.dtype.kind in "fc":
-        dtype = batch_dtype(array.dtype)
-        numbers = [value for value in _scalars(data) if type(value) in whole]
-        with np.errstate(over="ignore"):  # infinite, and so not kept
-            kept = np.array(numbers, array.dtype).astype(dtype).tolist()
-        if any(a != int(b) for a, b in zip(kept, numbers, strict=True)):
-            received = f"integers and other numbers, with integers that {dtype.name} rounds"
-    if received:
-        raise ValueError(
-            f"Expected numbers of one kind, or texts, in the list `{name}`. Received: {received}. "
-            "So one example would change the others. Pass an array of a dtype that you choose, or "
-            "give examples with a missing or an odd value one that you choose."
-        )
-
-
-def _types(data: Any) -> set[type]:
-    """The types of the scalars in nested lists."""
-    if not isinstance(data, list | tuple):
-        return {np.asarray(data).dtype.type} if hasattr(data, "__array__") else {type(data)}
-    found = set(map(type, data))
-    return found if found <= {*_SCALARS} else set().union(*map(_types, data))
-
-
-def _scalars(data: Any) -> Iterator[Any]:
+def _check_one_dtype(data: Any, array: np.ndarray, name: str) -> None:
+    """Refuses data in which one row decides the dtype of the others."""
+    found: set[Any] = {"text" if array.dtype.kind in "USO" else array.dtype.name}
     if isinstance(data, list | tuple):
-        for part in data:
-            yield from _scalars(part)
-    else:
-        yield from np.asarray(data).flat if hasattr(data, "__array__") else [data]
+        alone = {np.asarray(row).dtype for row in data}
+        found |= {"text" if dtype.kind in "USO" else dtype.name for dtype in alone}
+    stated = getattr(getattr(data, "dtype", None), "numpy_dtype", None)  # pandas' nullable ones
+    if stated is not None:
+        found.add(np.dtype(stated).name)
+    if len(found) > 1:
+        raise ValueError(
+            f"Expected rows of one dtype for `{name}`. Received: {', '.join(sorted(found))}, of "
+            "which numpy makes one for all, so that one example would change the others. Pass an "
+            "array of a dtype that you choose, such as np.array(rows, 'float32'), and replace "
+            "missing values by one that you choose."
+        )
 
 
 def batch_dtype(dtype: np.dtype) -> np.dtype:
