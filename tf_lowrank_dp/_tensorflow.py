@@ -53,8 +53,7 @@ def mapped_in_one_thread(dataset: tf.data.Dataset, function: Callable) -> tf.dat
 
 def has_branches(graph: tf.Graph) -> bool:
     """Whether a graph, or a function that it calls, has conditions (of assertions too) or loops."""
-    bodies = [graph.as_graph_def().node, *(f.node_def for f in functions_of(graph).values())]
-    return any(node.op in _BRANCHES for body in bodies for node in body)
+    return any(node.op in _BRANCHES for node in nodes_of(graph))
 
 
 _BRANCHES = {"If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase", "Switch"}
@@ -193,6 +192,13 @@ def functions_of(graph: tf.Graph | tf.compat.v1.GraphDef) -> dict[str, Any]:
     """The `FunctionDef` of each function that a graph's operations may call, by name."""
     definition = graph.as_graph_def() if isinstance(graph, tf.Graph) else graph
     return {function.signature.name: function for function in definition.library.function}
+
+
+def nodes_of(graph: tf.Graph) -> list[Any]:
+    """The `NodeDef` of each operation of a graph and of the functions that it may call."""
+    definition = graph.as_graph_def()
+    bodies = [definition.node, *(f.node_def for f in functions_of(definition).values())]
+    return [node for body in bodies for node in body]
 
 
 def is_stateful(op_type: str) -> bool:

@@ -1064,7 +1064,7 @@ MUTATIONS = [
     ),
     mutation(
         8, "a tokenizer keeps words by a hash without a key", "training/preprocessed.py",
-        "            keep_no_words(part)", "            hash(part)",
+        "        keep_no_words(part)", "        hash(part)",
         "training/test_keras_hub_tasks.py::test_no_word_of_a_text_is_kept_in_what_is_exported",
     ),
 ]  # fmt: skip

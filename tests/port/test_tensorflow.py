@@ -22,6 +22,7 @@ from tf_lowrank_dp._tensorflow import (
     kind_of,
     mapped_in_one_thread,
     next_name_number,
+    nodes_of,
     nothing_recomputed,
     number_of,
     operations_seen_by,
@@ -128,6 +129,14 @@ def test_the_graph_of_a_function_in_a_library_has_its_operations_and_shapes():
         graph = graph_of_function(definition, [tf.TensorShape([3, 2])])
     assert [len(graph.inputs), graph.inputs[0].shape, graph.outputs[0].shape] == [1, [3, 2], [3]]
     assert "Sum" in {op.type for op in graph.get_operations()}
+
+
+def test_the_nodes_of_a_graph_are_those_of_its_functions_too():
+    inner = tf.function(lambda x: tf.reduce_sum(x, 1))
+    outer = tf.function(lambda x: tf.exp(inner(x)))
+    graph = outer.get_concrete_function(tf.TensorSpec([3, 2])).graph
+    assert {"Exp", "Sum"} <= {node.op for node in nodes_of(graph)}
+    assert "Sum" not in {op.type for op in graph.get_operations()}
 
 
 def test_the_traced_bodies_of_a_loop_and_a_branch_have_their_names_and_shapes():

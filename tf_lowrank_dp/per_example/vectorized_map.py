@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tf_lowrank_dp._tensorflow import elements_stay_apart
+from tf_lowrank_dp._tensorflow import elements_stay_apart, nodes_of
 from tf_lowrank_dp._types import Nested
 
 _ROWS = 32  # of a part
@@ -93,12 +93,8 @@ def compiled_vectorized_map(
 
 def _is_beyond_xla(graph: tf.Graph) -> bool:
     """Whether it counts, or vectorises loops, whose gradients keep one list for each element."""
-    definition = graph.as_graph_def()
-    nodes = [*definition.node]
-    for function in definition.library.function:
-        nodes += function.node_def
     return any(
         node.op in _BEYOND
         or (node.op == "TensorListReserve" and node.attr["element_dtype"].type == _VARIANT)
-        for node in nodes
+        for node in nodes_of(graph)
     )

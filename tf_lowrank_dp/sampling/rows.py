@@ -131,13 +131,13 @@ def _to_array(data: Any, name: str) -> Any:
 
 def _check_one_dtype(data: Any, array: np.ndarray, name: str) -> None:
     """Refuses data in which one row decides the dtype of the others."""
-    found: set[Any] = {"text" if array.dtype.kind in "USO" else array.dtype.name}
+    dtypes = {array.dtype}
     if isinstance(data, list | tuple):
-        alone = {np.asarray(row).dtype for row in data}
-        found |= {"text" if dtype.kind in "USO" else dtype.name for dtype in alone}
+        dtypes.update(np.asarray(row).dtype for row in data)
     stated = getattr(getattr(data, "dtype", None), "numpy_dtype", None)  # pandas' nullable ones
     if stated is not None:
-        found.add(np.dtype(stated).name)
+        dtypes.add(np.dtype(stated))
+    found = {"text" if dtype.kind in "USO" else dtype.name for dtype in dtypes}
     if len(found) > 1:
         raise ValueError(
             f"Expected rows of one dtype for `{name}`. Received: {', '.join(sorted(found))}, of "

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp._keras.keras_hub import keep_no_words
 from tf_lowrank_dp._keras.layers import layers_of
+from tf_lowrank_dp._tensorflow import nodes_of
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling import PRESENCE
@@ -16,8 +17,7 @@ from tf_lowrank_dp.tracing.secret_stream import SecretStream
 
 _HUB = ("keras_hub", "keras_nlp")
 _ROWWISE = (keras.layers.Resizing, keras.layers.Rescaling)  # what KerasHub's converters use
-
-_WRITES = ("LookupTableInsertV2", "LookupTableRemoveV2")
+_WRITES = ("LookupTableInsertV2", "LookupTableRemoveV2")  # to a table
 
 
 def is_task(model: keras.Model) -> bool:
@@ -43,25 +43,24 @@ def preprocessed(model: keras.Model, dataset: tf.data.Dataset) -> tf.data.Datase
         stream = SecretStream()
     seen_whole = _is_stock(model)
     for part in _parts(model):
-        if isinstance(part, keras.Layer):
-            keep_no_words(part)
-
-    written: list[str] = []
+        keep_no_words(part)
+    written: set[str] = set()
 
     def preprocess(batch: Nested) -> Nested:
         batch = dict(batch)
         presence = batch.pop(PRESENCE)
         with random_numbers_from(stream), seeds_kept():
             made = _samples(model, batch) if seen_whole else _one_by_one(model, batch)
-        written.extend(_tables_written())
+        traced = nodes_of(tf.compat.v1.get_default_graph())
+        written.update(node.op for node in traced if node.op in _WRITES)
         return {**made, PRESENCE: presence}
 
     made = dataset.map(preprocess, num_parallel_calls=tf.data.AUTOTUNE)
     if written:
         raise UnsupportedModelError(
             f"Expected the preprocessor of '{model.name}' to make each row of its own. Received: "
-            f"one that writes to a table ({', '.join(written)}), by which rows change one another. "
-            "Preprocess without the table, or before `fit` and pass what it gives."
+            f"one that writes to a table ({', '.join(sorted(written))}), by which rows change one "
+            "another. Preprocess without writing to it."
         )
     refuse_unknown_shapes(made, f"what the preprocessor of '{model.name}' makes, batches")
     return made
@@ -79,13 +78,6 @@ def _parts(model: keras.Model) -> list:
     preprocessor = getattr(model, "preprocessor", None)
     is_layer = isinstance(preprocessor, keras.Layer)
     return layers_of(preprocessor) if is_layer else [preprocessor] if preprocessor else []
-
-
-def _tables_written() -> set[str]:
-    """The operations of the graph that is traced, at any depth, that write to a table."""
-    graph = tf.compat.v1.get_default_graph().as_graph_def()
-    bodies = [graph.node, *(function.node_def for function in graph.library.function)]
-    return {node.op for nodes in bodies for node in nodes if node.op in _WRITES}
 
 
 def _samples(model: keras.Model, batch: Nested) -> Nested:
