@@ -46,8 +46,10 @@ class NoiseGenerator(SecretStream):
 def _normals(key: tf.Tensor, draw: tf.Tensor, used: tf.Tensor, pairs: int) -> tf.Tensor:
     """Standard normal numbers, float32 `(2 pairs,)`.
 
-    The counter is the number of the pair within the draw, and half of the number of the draw; the
-    other half changes the key.  So no two pairs of one secret key have key and counter in common.
+    The counter is the number of the pair within the draw, counted from the lower half of the number
+    of the draw, and that half itself; the other half changes the key.  So no two pairs of one
+    secret key have key and counter in common.  Counted from 0, in blocks of one row, TensorFlow
+    would write the counters into the program: 4 bytes for each pair, of each model.
 
     XLA makes two loops of it, of the bits and of the numbers; stacked, the bits are not computed
     anew for cosine and sine.  All arguments are unsigned, as functions have their int32 arguments
@@ -60,9 +62,11 @@ def _normals(key: tf.Tensor, draw: tf.Tensor, used: tf.Tensor, pairs: int) -> tf
         pairs: how many.
     """
     (first, second), (low, high) = words(key), words(draw)
-    number = tf.bitcast(tf.range(pairs), tf.uint32) + used
+    blocks = tf.range(0, pairs, _BLOCK), tf.range(_BLOCK)
+    begin, within = (tf.bitcast(numbers, tf.uint32) for numbers in blocks)
+    number = (begin + used + low)[:, None] + within
     bits = threefry((first, second ^ high), (number, low))
-    return tf.concat(normals_of_bits(tf.stack(bits)), 0)
+    return tf.reshape(tf.stack(normals_of_bits(tf.stack(bits))), [-1])
 
 
 def normals_of_bits(bits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

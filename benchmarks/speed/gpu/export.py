@@ -107,11 +107,9 @@ def written(program: Program, checked: bool) -> tuple[str, dict[str, Any]]:
                 return [loss, *[tf.norm(tf.cast(v.value, tf.float32)) for v in averages]]
 
             function = tf.function(outputs, jit_compile=True, autograph=False)
-            concrete = function.get_concrete_function(step.batch)
-            text = function.experimental_get_compiler_ir(step.batch)(stage="stablehlo")
+            text, captured = stablehlo(function, [step.batch], program.precision)
     finally:
         keras.config.set_dtype_policy("float32")
-    captured = _variables_of(concrete.captured_inputs)
     values = [*tf.nest.flatten(step.batch), *captured]
     descriptions = [described(tf.convert_to_tensor(value).numpy()) for value in values]
     facts: dict[str, Any] = {"inputs": descriptions, "outputs": 1 + len(averages)}
@@ -123,7 +121,22 @@ def written(program: Program, checked: bool) -> tuple[str, dict[str, Any]]:
             if isinstance(variable, tf.Variable):
                 variable.assign(value)
         facts["expected"] = [float(output) for output in function(batch)]
-    return _portable(_at_precision(text, program.precision)), facts
+    return text, facts
+
+
+def stablehlo(
+    function: tf.types.experimental.PolymorphicFunction, arguments: Sequence[Any], precision: str
+) -> tuple[str, list[tf.Variable | tf.Tensor]]:
+    """The text of a function that XLA compiles, and what it takes after its arguments.
+
+    Args:
+        function: of tensors.
+        arguments: as it is called.
+        precision: a key of `PRECISIONS`, of its float32 products.
+    """
+    concrete = function.get_concrete_function(*arguments)
+    text = function.experimental_get_compiler_ir(*arguments)(stage="stablehlo")
+    return _portable(_at_precision(text, precision)), _variables_of(concrete.captured_inputs)
 
 
 @contextlib.contextmanager
