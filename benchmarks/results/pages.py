@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 from benchmarks.reproductions import accuracy, first_gradients, pate
+from benchmarks.results import gpu
 from benchmarks.results.recorded import (
     MODEL_NAMES,
     OPTIMIZER_NAMES,
@@ -226,6 +227,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "membership": membership,
     "pate": pate_table,
     "clipping methods": clipping_methods_table,
+    "gpu steps": lambda: table(gpu.step_rows()),
+    "gpu releases": lambda: table(gpu.released_rows()),
 }
 
 

@@ -315,7 +315,7 @@ MUTATIONS = [
     ),
     mutation(
         7, "tensor cores round what norms and sums multiply", "per_example/arithmetic.py",
-        "if arithmetic().operand == 0.0:", "if True:",
+        "return tensor if arithmetic() == FLOAT32 else _cut(tensor, kept)", "return tensor",
         "hostile/test_tensor_cores.py::test_a_pair_is_cut_once_for_norms_and_sums",
     ),
     mutation(
@@ -1066,5 +1066,17 @@ MUTATIONS = [
         8, "a tokenizer keeps words by a hash without a key", "training/preprocessed.py",
         "        keep_no_words(part)", "        hash(part)",
         "training/test_keras_hub_tasks.py::test_no_word_of_a_text_is_kept_in_what_is_exported",
+    ),
+    mutation(
+        7, "XLA keeps bits of bfloat16 for some products only", "per_example/arithmetic.py",
+        "_KEPT_BFLOAT16 if tensor.dtype == tf.bfloat16 else _KEPT", "-1",
+        "hostile/test_tensor_cores.py"
+        "::test_what_is_bfloat16_is_cut_too_in_case_that_xla_keeps_more_of_it",
+    ),
+    mutation(
+        7, "clipped pairs of bfloat16 lose half of their bits", "per_example/arithmetic.py",
+        "[leading, tensor - leading]", "[leading, 0.0 * leading]",
+        "hostile/test_tensor_cores.py"
+        "::test_two_halves_of_a_number_lose_less_than_2_to_the_minus_14[_cut]",
     ),
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tf_lowrank_dp.per_example.activations import positions
+from tf_lowrank_dp.per_example.arithmetic import multiplies_in_bfloat16, product
 from tf_lowrank_dp.per_example.centrable import CentrableGradient
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.materialized import Materialized
@@ -71,6 +72,7 @@ class KernelGradient(CentrableGradient):
         self, geometry: Geometry, x: tf.Tensor, d: tf.Tensor, centre: tf.Tensor | None = None
     ):
         self._geometry, self._centre = geometry, centre
+        self._in_bfloat16 = multiplies_in_bfloat16(x, d)
         self._x, self._d = tf.cast(x, tf.float32), tf.cast(d, tf.float32)
 
     @functools.cached_property
@@ -82,12 +84,14 @@ class KernelGradient(CentrableGradient):
             patches = tf.concat(shifted, axis=-1)
             if self._centre is not None:
                 patches -= self._centre[:, 0]
+            if self._in_bfloat16:
+                patches, d = tf.cast(patches, tf.bfloat16), tf.cast(d, tf.bfloat16)
             return OuterProduct(patches, d, lambda m: reshape_last(m, 2, geometry.shape))
         if self._x.shape[-1] == 1 == geometry.groups:  # patches of one channel are small
             products = tf.matmul(tf.stack([s[..., 0] for s in shifted], axis=1), d)
             return self._materialized(products)
         if geometry.groups == 1:
-            products = [tf.matmul(s, d, transpose_a=True) for s in shifted]
+            products = [product(s, d, self._in_bfloat16, transpose_a=True) for s in shifted]
         else:
             shifted = [_split_last(s, geometry.groups) for s in shifted]
             grouped = _split_last(d, geometry.groups)

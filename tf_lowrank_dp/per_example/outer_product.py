@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tf_lowrank_dp.per_example.arithmetic import arithmetic, as_operand, sums_of_squares
+from tf_lowrank_dp.per_example.arithmetic import (
+    arithmetic,
+    as_operand,
+    halves,
+    multiplies_in_bfloat16,
+    product,
+    sums_of_squares,
+)
 from tf_lowrank_dp.per_example.centrable import CentrableGradient
 from tf_lowrank_dp.per_example.gradient import (
     UNDERFLOW,
@@ -47,7 +54,8 @@ class OuterProduct(CentrableGradient):
     these are the gradients then, of norms and sums alike.  The sum multiplies `X` and `s_b D`,
     which is cut once more, each element by at most `v = 2^-10` of itself.  By the triangle
     inequality this adds at most `s_b sum_t |x_t| v |d_t| = s_b v A`, whatever cancels, and the
-    bound adds `v A` to the norm.
+    bound adds `v A` to the norm.  A pair of bfloat16 is multiplied in bfloat16: twice as fast and
+    no less exact, if `s_b D` is taken apart in two (`halves`), so that `v = 2^-14`.
 
     Args:
         x: layer inputs, `(b, t, i)`.
@@ -72,6 +80,7 @@ class OuterProduct(CentrableGradient):
         to_variable: Callable[[tf.Tensor], tf.Tensor] | None = None,
         gram_of_d: bool = False,
     ):
+        self._in_bfloat16 = multiplies_in_bfloat16(x, d)
         self._x, self._d = as_operand(x), as_operand(d)
         self._to_variable = to_variable
         self._gram_of_d = gram_of_d
@@ -99,7 +108,7 @@ class OuterProduct(CentrableGradient):
         """The matrices of the examples, where that is cheaper."""
         if self.uses_gram:
             return None
-        return Materialized(self._shaped(tf.matmul(self._x, self._d, transpose_a=True)))
+        return Materialized(self._shaped(self._product_of_pair()))
 
     def squared_norms(self) -> tf.Tensor:
         if self._formed is not None:
@@ -112,7 +121,7 @@ class OuterProduct(CentrableGradient):
         squared_norms, x, d = self._norms_and_lengths()
         t = tf.cast(tf.shape(self._x)[1], tf.float32)
         i, o = self._x.shape[2], self._d.shape[2]
-        roundoff, operand = arithmetic()
+        roundoff, operand = arithmetic(self._in_bfloat16)
         slack = 2.0 * roundoff * (i + o + 2.0 * t + 8.0)
         a = tf.reduce_sum(x * d, axis=-1)
         rounded = tf.sqrt(squared_norms + slack * tf.square(a)) + operand * a
@@ -127,12 +136,15 @@ class OuterProduct(CentrableGradient):
         d = zero_absent(self._d, weights)
         x = tf.reshape(x, [-1, self._x.shape[2]])
         d = tf.reshape(d, [-1, self._d.shape[2]])
+        if self._in_bfloat16:
+            parts = product(x, halves(d), in_bfloat16=True, transpose_a=True)
+            return self._shaped(tf.add_n(tf.split(parts, 2, axis=-1)))
         return self._shaped(tf.matmul(x, d, transpose_a=True))
 
     def materialize(self) -> tf.Tensor:
         if self._formed is not None:
             return self._formed.materialize()
-        return self._shaped(tf.matmul(self._x, self._d, transpose_a=True))
+        return self._shaped(self._product_of_pair())
 
     def factors(self) -> tuple[tf.Tensor, tf.Tensor] | None:
         if self._formed is not None or self._to_variable is not None or self._x.shape[1] != 1:
@@ -165,7 +177,7 @@ class OuterProduct(CentrableGradient):
             return tf.transpose(self._x, [0, 2, 1])
         # Only where there is a gradient: what is padding has none.
         if self.uses_gram:  # which TensorFlow computes for the norms anyway
-            squares = tf.linalg.diag_part(tf.matmul(self._d, self._d, transpose_b=True))
+            squares = tf.linalg.diag_part(self._gram(self._d))
         else:
             squares = sums_of_squares(self._d)
         counted = squares > 0.0
@@ -177,13 +189,18 @@ class OuterProduct(CentrableGradient):
     def _shaped(self, matrices: tf.Tensor) -> tf.Tensor:
         return matrices if self._to_variable is None else self._to_variable(matrices)
 
+    def _product_of_pair(self) -> tf.Tensor:
+        return product(self._x, self._d, self._in_bfloat16, transpose_a=True)
+
+    def _gram(self, rows: tf.Tensor) -> tf.Tensor:
+        return product(rows, rows, self._in_bfloat16, transpose_b=True)
+
     def _norms_and_lengths(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """`|g_b|^2` as computed, `(b,)`, `|x_bt|` and `|d_bt|`, both `(b, t)`."""
         if self._x.shape[1] == 1:
             x2, d2 = (sums_of_squares(v[:, 0]) for v in (self._x, self._d))
             return x2 * d2, tf.sqrt(x2)[:, None], tf.sqrt(d2)[:, None]
-        xx = tf.matmul(self._x, self._x, transpose_b=True)
-        dd = tf.matmul(self._d, self._d, transpose_b=True)
+        xx, dd = self._gram(self._x), self._gram(self._d)
         squared_norms = tf.reduce_sum(tf.reduce_sum(xx * dd, axis=-1), axis=-1)
         x, d = (tf.sqrt(tf.linalg.diag_part(gram)) for gram in (xx, dd))
         return tf.maximum(squared_norms, 0.0), x, d
