@@ -1064,8 +1064,9 @@ MUTATIONS = [
     ),
     mutation(
         8, "a tokenizer keeps words by a hash without a key", "training/preprocessed.py",
-        "        keep_no_words(part)", "        hash(part)",
-        "training/test_keras_hub_tasks.py::test_no_word_of_a_text_is_kept_in_what_is_exported",
+        "            keep_no_words(part)", "            hash(part)",
+        "training/test_keras_hub_tasks.py"
+        "::test_no_word_of_a_text_is_kept_in_what_is_exported[nothing]",
     ),
     mutation(
         7, "XLA keeps bits of bfloat16 for some products only", "per_example/arithmetic.py",
@@ -1078,5 +1079,17 @@ MUTATIONS = [
         "[leading, tensor - leading]", "[leading, 0.0 * leading]",
         "hostile/test_tensor_cores.py"
         "::test_two_halves_of_a_number_lose_less_than_2_to_the_minus_14[_cut]",
+    ),
+    mutation(
+        8, "functions that stock preprocessors hold see all rows", "training/preprocessed.py",
+        "if callable(thing) and name not in _WRAPPED", "if False",
+        "training/test_preprocessed.py::"
+        "test_what_a_user_puts_into_a_stock_preprocessor_sees_one_row_at_a_time[Images-scaled]",
+    ),
+    mutation(
+        8, "a preprocessor may keep state", "training/preprocessed.py",
+        "    if writes:", "    if False:",
+        "training/test_preprocessed.py::"
+        "test_a_preprocessor_that_may_keep_something_of_a_row_is_refused[a variable]",
     ),
 ]  # fmt: skip

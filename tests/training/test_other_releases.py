@@ -66,6 +66,40 @@ def test_adapted_layers_are_named_by_a_warning_and_the_statement_loaded_ones_too
         tfdp.make_private(keras.models.load_model(tmp_path / "model.keras"))
 
 
+def in_a_lambda(layer):
+    return keras.layers.Lambda(lambda x: layer(x), output_shape=(5,))
+
+
+def fit_for_a_warning(private, build, **arguments):
+    """Trains, and gives what was warned of and what the statement says."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = private(build(), noise_multiplier=1.5, loss="mse", delta=DELTA)
+        model.fit(**arguments, batch_size=6, verbose=0)
+    warned = any("may come from adapt" in str(each.message) for each in caught)
+    return warned, tfdp.privacy_statement(model)
+
+
+def test_adapted_layers_are_seen_in_functions_too(private):
+    """One outlier in what they were adapted to had moved the others by 3 clips of 16 rows."""
+    layer, y = adapted_normalization(), np.zeros((24, 3), "float32")
+    plain = keras.layers.Identity
+
+    def scaled(x, y):
+        return layer(x[None])[0], y
+
+    cases = [
+        (lambda: normalised(plain()), {"x": tfdp.Records((X, y), map=scaled)}),
+        (lambda: normalised(plain()), {"x": X, "y": y, "augment": lambda x: layer(x)}),
+        (lambda: normalised(in_a_lambda(layer)), {"x": X, "y": y}),
+    ]
+    for build, arguments in cases:
+        warned, text = fit_for_a_warning(private, build, **arguments)
+        assert warned and f"the state of {layer.name}" in text
+    warned, text = fit_for_a_warning(private, lambda: normalised(plain()), x=X, y=y)
+    assert not warned and "adapt" not in text
+
+
 def text_model(**vocabulary):
     layer = keras.layers.TextVectorization(output_sequence_length=4, **vocabulary)
     if not vocabulary:

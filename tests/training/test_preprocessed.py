@@ -50,7 +50,11 @@ def compiled(model):
 def released(function, x, y):
     """What one step on all rows releases, in clips."""
     keras.utils.set_random_seed(0)
-    model = compiled(Task(function))
+    return released_by(Task(function), x, y)
+
+
+def released_by(model, x, y):
+    compiled(model)
     before = model.get_weights()
     model.fit(x, y, batch_size=len(x), steps_per_epoch=1, verbose=0)
     moves = [b - w for b, w in zip(before, model.get_weights(), strict=True)]
@@ -66,6 +70,95 @@ def test_a_preprocessor_of_ones_own_sees_one_row_at_a_time(how):
     x[0] = 1000.0
     difference = released(MIXING[how], x, y) - released(MIXING[how], x[1:], y[1:])
     assert np.linalg.norm(difference) <= 1.0 + 1e-3
+
+
+def scaled(x):
+    return x / tf.reduce_max(x)
+
+
+class OwnRescaling(keras.layers.Rescaling):
+    def call(self, x):
+        return scaled(x)
+
+
+class Images(keras_hub.models.Task):
+    """With KerasHub's own preprocessor, of which one thing is the user's."""
+
+    def __init__(self, converter):
+        inputs = keras.Input((4, 4, 3))
+        super().__init__(inputs, keras.layers.Dense(1)(keras.layers.Flatten()(inputs)))
+        self.preprocessor = keras_hub.models.ImageClassifierPreprocessor(converter)
+
+
+def with_a_method_of_its_own(converter):
+    model = Images(converter)
+    model.preprocess_samples = lambda x, y=None, sample_weight=None: (
+        keras.utils.pack_x_y_sample_weight(scaled(x), y, sample_weight)
+    )
+    return model
+
+
+def with_a_call_of_its_own(converter):
+    model = Images(converter)
+    model.preprocessor.call = lambda x, y=None, sample_weight=None: (
+        keras.utils.pack_x_y_sample_weight(scaled(x), y, sample_weight)
+    )
+    return model
+
+
+@pytest.mark.parametrize(
+    ("build", "converter"),
+    [
+        (Images, scaled),
+        (Images, OwnRescaling(1.0)),
+        (with_a_method_of_its_own, None),
+        (with_a_call_of_its_own, None),
+    ],
+)
+def test_what_a_user_puts_into_a_stock_preprocessor_sees_one_row_at_a_time(build, converter):
+    """A function as image converter, as KerasHub documents it, moved 9 clips for 1."""
+    generator = np.random.default_rng(0)
+    x = generator.uniform(0.0, 1.0, (ROWS, 4, 4, 3)).astype("float32")
+    y = np.float32(generator.integers(0, 2, (ROWS, 1)))
+    x[0] *= 1000.0
+    sums = []
+    for rows in (x, y), (x[1:], y[1:]):
+        keras.utils.set_random_seed(0)
+        sums.append(released_by(build(converter), *rows))
+    assert np.linalg.norm(sums[0] - sums[1]) <= 1.0 + 1e-3
+
+
+STATE = {
+    "a variable": lambda state: state["variable"].assign_add,
+    "a queue": lambda state: lambda x: (state["queue"].enqueue(x), x)[1],
+    "a table": lambda state: lambda x: (state["table"].insert([0], x[0, :1]), x)[1],
+    "Python": lambda state: lambda x: tf.numpy_function(lambda a: a, [x], tf.float32),
+}
+
+
+@pytest.mark.parametrize("kind", STATE)
+def test_a_preprocessor_that_may_keep_something_of_a_row_is_refused(kind):
+    """A running mean of what came before had moved 34 clips."""
+    state = {
+        "variable": tf.Variable(tf.zeros((1, WIDTH))),
+        "queue": tf.queue.FIFOQueue(99, [tf.float32], [[1, WIDTH]]),
+        "table": tf.lookup.experimental.DenseHashTable(tf.int64, tf.float32, -1.0, -1, -2),
+    }
+    write = STATE[kind](state)
+    model = compiled(Task(lambda x: tf.reshape(write(x), [1, WIDTH])))
+    x, y = np.ones((8, WIDTH), "float32"), np.ones((8, 1), "float32")
+    with pytest.raises(tfdp.UnsupportedModelError, match="may keep something of a row"):
+        model.fit(x, y, batch_size=4, verbose=0)
+
+
+def test_layers_that_draw_or_are_not_built_yet_preprocess():
+    layers = keras.layers.RandomFlip(), keras.layers.Normalization(mean=0.0, variance=1.0)
+    for layer in layers:
+        model = Images(None)
+        model.preprocessor = layer
+        x = np.random.default_rng(0).normal(size=(8, 4, 4, 3)).astype("float32")
+        compiled(model).fit(x, np.ones((8, 1), "float32"), batch_size=4, verbose=0)
+        assert tfdp.privacy_spent(model) > 0.0
 
 
 def test_what_it_makes_has_one_public_shape_or_is_refused_with_a_remedy_that_works():

@@ -84,7 +84,8 @@ class NoWordsKept:
 
 @uses_private_names
 def keep_no_words(tokenizer: keras.layers.Layer) -> None:
-    """Empties the cache of a `BytePairTokenizer` for good; other layers have none."""
+    """Takes the cache of a `BytePairTokenizer` away, from what is saved too; others have none."""
     if hasattr(tokenizer, "_bpe_merge_and_update_cache_tf") and tokenizer.vocabulary is not None:
         tokenizer._maybe_initialized_tf()
+        del tokenizer.cache  # what takes its place is not tracked, and would leave it tracked
         tokenizer.cache = NoWordsKept(tokenizer.unsplittable_tokens or [])

@@ -11,7 +11,7 @@ from tf_lowrank_dp._tensorflow import elements_stay_apart, nodes_of
 from tf_lowrank_dp._types import Nested
 
 _ROWS = 32  # of a part
-_VARIANT = tf.variant.as_datatype_enum
+_VARIANT, _STRING = tf.variant.as_datatype_enum, tf.string.as_datatype_enum
 _BEYOND = {  # XLA wants constant sizes, or has no such operation
     *("Bincount", "DenseBincount", "RaggedBincount", "DynamicPartition", "DynamicStitch"),
     *("RandomShuffle", "StatelessShuffle"),
@@ -46,8 +46,8 @@ def compiled_vectorized_map(
     TensorFlow's CPU kernels give wrong numbers, silently, for some vectorised products of a batched
     and an unbatched operand (seen in 2.21 for `keras.ops.einsum("abc,cde->abde", x, kernel)`);
     XLA's are right.  As it compiles once for each size, elements whose number is not known are
-    taken in parts of one size.  A function with loops of its own or counts, which XLA cannot
-    compile when they are vectorised, is mapped to one element after the other.
+    taken in parts of one size.  A function with loops of its own, counts or texts, which XLA
+    cannot compile, some only when vectorised, is mapped to one element after the other.
 
     Args:
         function: maps one element to nested tensors.
@@ -92,9 +92,10 @@ def compiled_vectorized_map(
 
 
 def _is_beyond_xla(graph: tf.Graph) -> bool:
-    """Whether it counts, or vectorises loops, whose gradients keep one list for each element."""
+    """Whether it counts, holds texts, or vectorises loops, whose gradients keep lists of lists."""
     return any(
         node.op in _BEYOND
         or (node.op == "TensorListReserve" and node.attr["element_dtype"].type == _VARIANT)
+        or any(attribute.type == _STRING for attribute in node.attr.values())
         for node in nodes_of(graph)
     )

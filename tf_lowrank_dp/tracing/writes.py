@@ -19,6 +19,9 @@ _READS = {
     *("Empty", "DeepCopy", "GuaranteeConst", "DeviceIndex"),
     *("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"),
     *("CudnnRNNBackprop", "CudnnRNNBackpropV2", "CudnnRNNBackpropV3"),
+    *("SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceTokenizeWithOffsetsOp"),
+    *("SentencepieceDetokenizeOp", "SentencepieceIdToStringOp", "SentencepieceStringToIdOp"),
+    *("SentencepieceVocabSizeOp", "WordpieceTokenizeWithOffsets"),  # of TensorFlow Text
 }
 
 

@@ -15,6 +15,7 @@ from tf_lowrank_dp._keras.compiled import called_by_fit, first_epoch
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.sampling import to_rows
 from tf_lowrank_dp.sampling.python_numbers import secret_python_numbers
+from tf_lowrank_dp.sampling.records import Records
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import facts_of
 from tf_lowrank_dp.training.callbacks import PrivacyBudget
@@ -118,7 +119,7 @@ def fit(
     optimizer = private_optimizer(model)
     optimizer.check_settings()
     validate_training_step(model)
-    warn_about_adapted_layers(model, augment)
+    warn_about_adapted_layers(model, augment, x.map if isinstance(x, Records) else None)
     check_units(
         model,
         x,

@@ -42,6 +42,11 @@ class Code:
         code = _code_of(self._parts)
         return code if isinstance(code, CodeType) else id(code)
 
+    @property
+    def layers(self) -> list[keras.Layer]:
+        """The layers and models that it uses."""
+        return [thing for thing in _things(self._parts) if isinstance(thing, keras.Layer)]
+
     def is_that_of(self, other: Code) -> bool:
         """Whether a function of the same code is made of the same.
 

@@ -16,6 +16,7 @@ from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import refuse_other_workers
 from tf_lowrank_dp.training.fit import evaluate, fit, predict
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
+from tf_lowrank_dp.training.preprocessed import keep_no_words_of
 from tf_lowrank_dp.training.saving import load_weights, save, save_weights
 from tf_lowrank_dp.training.state import (
     PrivateState,
@@ -109,6 +110,7 @@ def make_private(
         validate_model(model)
     look(model)
     warn_about_adapted_layers(model)
+    keep_no_words_of(model)
     if ledger_path is not None and workers.is_chief:
         SPENDING.open_file(model, ledger_path, things_of(model))
         look(model)

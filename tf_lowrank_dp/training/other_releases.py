@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import dp_accounting
 import keras
@@ -11,6 +12,7 @@ from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger, ReleaseEntry
 from tf_lowrank_dp.accounting.sampling import Unit
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.function_code import Code
 from tf_lowrank_dp.training.state import find_state, look, note_in_file, things_of
 
 # For each kind of layer that can be adapted, what it is given instead.
@@ -86,15 +88,23 @@ def record_release(
     look(model)
 
 
-def adapted_layers(model: keras.Model, augment: object = None) -> list[str]:
-    """Names of the layers of a model, or of its `augment`, whose state may come from `adapt`.
+def adapted_layers(model: keras.Model, *functions: Callable | None) -> list[str]:
+    """Names of the layers of a model, or that functions use, whose state may come from `adapt`.
 
     Keras does not tell adapted state from state that was set: it is what was not given to the
     layer when it was made.
+
+    Args:
+        model: with the functions of its `Lambda` layers and the `call` of layers of the user's own.
+        *functions: of examples, or layers; None for none.
     """
-    layers = [*layers_of(model)]
-    if isinstance(augment, keras.layers.Layer):
-        layers += [augment, *layers_of(augment)]
+    layers = layers_of(model)
+    calls = [getattr(layer, "function", None) or type(layer).call for layer in layers]
+    for function in [*functions, *calls]:
+        if isinstance(function, keras.layers.Layer):
+            layers += layers_of(function)
+        elif callable(function):
+            layers += [inner for each in Code(function).layers for inner in layers_of(each)]
     return list(dict.fromkeys(layer.name for layer in layers if _may_be_adapted(layer)))
 
 
@@ -108,9 +118,7 @@ def _may_be_adapted(layer: keras.layers.Layer) -> bool:
 def notes_of(model: keras.Model) -> list[str]:
     """What a statement says of adapted layers."""
     state = find_state(model)
-    run = None if state is None else state.run
-    loss = None if run is None else run.loss
-    names = adapted_layers(model, None if loss is None else loss.augment)
+    names = dict.fromkeys([*adapted_layers(model), *([] if state is None else state.adapted)])
     if not names:
         return []
     return [
@@ -119,9 +127,12 @@ def notes_of(model: keras.Model) -> list[str]:
     ]
 
 
-def warn_about_adapted_layers(model: keras.Model, augment: object = None) -> None:
-    """Warns where a model or `augment` may have been adapted to private data."""
-    names = adapted_layers(model, augment)
+def warn_about_adapted_layers(model: keras.Model, *functions: Callable | None) -> None:
+    """Warns where a model may have been adapted to private data, or functions of its examples."""
+    names = adapted_layers(model, *functions)
+    state = find_state(model)
+    if state is not None:
+        state.adapted = list(dict.fromkeys([*state.adapted, *names]))
     if names:
         warnings.warn(
             "Expected preprocessing whose state is public or was released privately. Received: "

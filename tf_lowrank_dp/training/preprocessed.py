@@ -7,17 +7,18 @@ import tensorflow as tf
 
 from tf_lowrank_dp._keras.keras_hub import keep_no_words
 from tf_lowrank_dp._keras.layers import layers_of
-from tf_lowrank_dp._tensorflow import nodes_of
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling import PRESENCE
 from tf_lowrank_dp.sampling.one_shape import refuse_unknown_shapes
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from, seeds_kept
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
+from tf_lowrank_dp.tracing.traced_part import traced_part
 
 _HUB = ("keras_hub", "keras_nlp")
 _ROWWISE = (keras.layers.Resizing, keras.layers.Rescaling)  # what KerasHub's converters use
-_WRITES = ("LookupTableInsertV2", "LookupTableRemoveV2")  # to a table
+
+_WRAPPED = ("build", "quantize")  # which Keras gives each layer
 
 
 def is_task(model: keras.Model) -> bool:
@@ -29,12 +30,12 @@ def preprocessed(model: keras.Model, dataset: tf.data.Dataset) -> tf.data.Datase
     """The batches with the preprocessor of a KerasHub task applied; presence stays apart.
 
     Guarantee: what a row becomes depends on it alone and on secret random numbers.  KerasHub's own
-    preprocessors, which treat rows alike, see batches; any other sees one row at a time.  Byte pair
-    tokenizers keep no words, and nothing else is written to a table.
+    preprocessors, which treat rows alike, see batches; any other sees one row at a time, and keeps
+    nothing of it.
 
     Raises:
-        UnsupportedModelError: it draws random numbers in a way that cannot be replaced, or writes
-            to a table.
+        UnsupportedModelError: it draws random numbers in a way that cannot be replaced, or may keep
+            something.
         ValueError: it gives rows whose shape is not known.
     """
     if not is_task(model):
@@ -42,35 +43,54 @@ def preprocessed(model: keras.Model, dataset: tf.data.Dataset) -> tf.data.Datase
     with tf.device("CPU:0"):  # where tf.data runs
         stream = SecretStream()
     seen_whole = _is_stock(model)
-    for part in _parts(model):
-        keep_no_words(part)
-    written: set[str] = set()
+    keep_no_words_of(model)
+    writes: list[str] = []
 
     def preprocess(batch: Nested) -> Nested:
         batch = dict(batch)
         presence = batch.pop(PRESENCE)
         with random_numbers_from(stream), seeds_kept():
             made = _samples(model, batch) if seen_whole else _one_by_one(model, batch)
-        traced = nodes_of(tf.compat.v1.get_default_graph())
-        written.update(node.op for node in traced if node.op in _WRITES)
+        writes.extend(traced_part(tf.compat.v1.get_default_graph(), 0).writes)
         return {**made, PRESENCE: presence}
 
     made = dataset.map(preprocess, num_parallel_calls=tf.data.AUTOTUNE)
-    if written:
+    if writes:
         raise UnsupportedModelError(
-            f"Expected the preprocessor of '{model.name}' to make each row of its own. Received: "
-            f"one that writes to a table ({', '.join(sorted(written))}), by which rows change one "
-            "another. Preprocess without writing to it."
+            f"Expected the preprocessor of '{model.name}' to treat each row by itself. Received: "
+            f"one with {writes[0]}, which may keep something of a row for others. Write it in "
+            "TensorFlow without variables, tables or queues that change; what needs Python do "
+            "before `fit`, on each record by itself, with `preprocessor=None`."
         )
     refuse_unknown_shapes(made, f"what the preprocessor of '{model.name}' makes, batches")
     return made
 
 
+def keep_no_words_of(model: keras.Model) -> None:
+    """Takes the words away that the tokenizers of a KerasHub task have kept, and keeps no others.
+
+    Guarantee: afterwards no text changes what becomes of another, and none is saved with the model.
+    """
+    for part in _parts(model):
+        if isinstance(part, keras.Layer):
+            keep_no_words(part)
+
+
 def _is_stock(model: keras.Model) -> bool:
-    """Whether all that preprocesses is KerasHub's own."""
-    own = [type(part) for part in _parts(model) if not isinstance(part, _ROWWISE)]
-    makers = [*own, type(model).preprocess_samples]
-    return all(maker.__module__.partition(".")[0] in _HUB for maker in makers)
+    """Whether all that preprocesses is KerasHub's own, functions that its layers hold included."""
+    parts = _parts(model)
+    makers = [type(part) for part in parts if type(part) not in _ROWWISE]
+    for part in parts:
+        held = getattr(part, "__dict__", {}).items()
+        makers += [thing for name, thing in held if callable(thing) and name not in _WRAPPED]
+    looked_at = {id(part) for part in parts}
+    makers = [maker for maker in makers if id(maker) not in looked_at]
+    return all(_library_of(maker) in _HUB for maker in [model.preprocess_samples, *makers])
+
+
+def _library_of(maker: object) -> str:
+    """The package of a class, a function, or of the class of another object."""
+    return str(getattr(maker, "__module__", "")).partition(".")[0]
 
 
 def _parts(model: keras.Model) -> list:
@@ -96,6 +116,8 @@ def _one_by_one(model: keras.Model, batch: Nested) -> Nested:
         return tf.nest.map_structure(lambda leaf: tf.convert_to_tensor(leaf)[0], made)
 
     specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape[1:], t.dtype), batch)
-    made = tf.function(of_row).get_concrete_function(specs).structured_outputs
-    spec = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), made)
-    return tf.map_fn(of_row, batch, fn_output_signature=spec)
+    traced = tf.function(of_row).get_concrete_function(specs)
+    spec = tf.nest.map_structure(
+        lambda t: tf.TensorSpec(t.shape, t.dtype), traced.structured_outputs
+    )
+    return tf.map_fn(traced, batch, fn_output_signature=spec)
