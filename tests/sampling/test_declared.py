@@ -18,6 +18,16 @@ def labels(batches):
     return [batch["y"].numpy().tolist() for batch in batches]
 
 
+class Lists(keras.utils.PyDataset):
+    """Batches that are lists, which Keras takes for tuples."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return [np.zeros((2, 3)), np.full(2, index)]
+
+
 class Sequence(keras.utils.PyDataset):
     """Batches of two examples, which counts the passes over it."""
 
@@ -462,3 +472,14 @@ def test_a_later_batch_of_another_shape_ends_the_pass_with_a_sentence():
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match="one public shape"):
         list(batches)
+
+
+@pytest.mark.parametrize("kind", ["PyDataset", "generator", "function"])
+def test_lists_of_a_source_are_inputs_and_targets_as_in_keras(kind):
+    batches = [Lists()[index] for index in range(3)]
+    source = {"PyDataset": Lists(), "generator": iter(batches), "function": lambda: iter(batches)}
+    found, _ = declared_dataset(
+        source[kind], sampling="shuffle", batch_size=2, num_examples=6, steps_per_epoch=3
+    )
+    assert labels(found) == [[0, 0], [1, 1], [2, 2]]
+    assert found.element_spec["x"].shape == (None, 3)

@@ -117,6 +117,20 @@ def test_a_term_of_each_example_behind_a_gate_is_trained_and_the_gate_keeps_its_
     assert not np.any(tf.convert_to_tensor(gate))
 
 
+def test_traces_of_one_model_may_read_different_gates(private, monkeypatch):
+    """As those of an object detector do, which had ended in an error of `zip`."""
+    counts, looked_at = iter([1, 3]), []
+    monkeypatch.setattr(
+        "tf_lowrank_dp.training.probe.with_raised_gates",
+        lambda *_: map(looked_at.append, range(next(counts))),
+    )
+    layers = [keras.Input((4,)), L.Lambda(own_rows, output_shape=(4,)), L.Dropout(0.2), L.Dense(3)]
+    model = private(keras.Sequential(layers), noise_multiplier=1.0, gradient_method="vectorized")
+    x = np.random.default_rng(0).normal(size=(N, 4)).astype("float32")
+    model.fit(x, np.zeros(N, "int32"), batch_size=8, verbose=0)
+    assert looked_at == [0, 0, 1, 2] and ledger_of(model).num_steps == 2
+
+
 class Opened(L.Layer):
     """`x + opening(gate) * term(x)`: a gate that opens far from where it is."""
 

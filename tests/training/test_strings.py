@@ -64,6 +64,16 @@ def test_a_model_that_looks_up_strings_trains(make):
         assert np.any(np.asarray(v) != w)
 
 
+def test_strings_that_are_crossed_train():
+    """XLA, by which they were vectorised, ended the process."""
+    inputs = [keras.Input((1,), dtype="string", name=name) for name in ("first", "second")]
+    crossed = keras.layers.HashedCrossing(5, output_mode="one_hot")(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(1)(crossed))
+    words = np.random.default_rng(0).choice(WORDS, (2, 24, 1))
+    fit(model, [tf.constant(column) for column in words])
+    assert tfdp.privacy_spent(model) > 0.0
+
+
 @each_model
 def test_a_layer_that_mixes_examples_behind_strings_is_refused_and_nothing_spent(make):
     model, texts = make(MinusBatchMean())

@@ -170,11 +170,11 @@ def _from_function(batches: Callable[[], Iterable], ahead: list) -> tf.data.Data
 
 def _to_element(batch: Any) -> tuple:
     """A batch as a tuple `(x,)`, `(x, y)` or `(x, y, sample_weight)` of arrays."""
-    parts = batch if type(batch) is tuple else (batch,)
+    parts = tuple(batch) if type(batch) in (tuple, list) else (batch,)  # as Keras does
     if not 1 <= len(parts) <= 3:
         raise ValueError(
             "Expected batches x, (x, y) or (x, y, sample_weight). "
-            f"Received: a tuple of {len(parts)} entries. Put several inputs into a tuple or dict x."
+            f"Received: {len(parts)} entries. Put several inputs into a tuple or dict x."
         )
     names = (batch_lib.X, batch_lib.Y, batch_lib.SAMPLE_WEIGHT)
     arrays = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import keras
@@ -132,7 +133,7 @@ def probe(
     if usable and (sizes or not proven):
         _check_unproven(together, alike, usable[0], weights[-1], sizes, missing=not proven)
         raised = [with_raised_gates(t.function, generator) for t in {together, alike}]
-        for _ in zip(*raised, strict=True):
+        for _ in itertools.zip_longest(*raised):
             with contextlib.suppress(tf.errors.OpError):  # such as a counter beyond a table
                 _check_others(together, *usable[0], weights[-1])
                 _check_few(alike, usable[0][0], weights[-1])
