@@ -183,3 +183,22 @@ def test_a_preprocessor_that_writes_to_a_table_is_refused():
         private(model).fit(x, batch_size=BATCH_SIZE, verbose=0)
     assert tfdp.privacy_spent(model) == 0.0
     assert SEEN.size() == 0
+
+
+def test_a_copy_of_a_task_without_batch_normalisation_says_how_it_is_trained():
+    converter = keras_hub.layers.ResNetImageConverter(image_size=(8, 8), scale=1.0 / 255.0)
+    backbone = keras_hub.models.ResNetBackbone(
+        [64], [3], [64], [1], [1], block_type="basic_block", use_pre_activation=False,
+        image_shape=(8, 8, 3),
+    )  # fmt: skip
+    preprocessor = keras_hub.models.ResNetImageClassifierPreprocessor(converter)
+    task = keras_hub.models.ResNetImageClassifier(backbone, 2, preprocessor=preprocessor)
+    images = np.random.default_rng(0).integers(0, 256, (SIZE, 12, 12, 3)).astype("uint8")
+    labels = np.arange(SIZE) % 2
+    with pytest.raises(tfdp.UnsupportedModelError, match="replace_batch_normalization"):
+        private(task).fit(images, labels, batch_size=BATCH_SIZE, verbose=0)
+    with pytest.warns(UserWarning, match="without one.*preprocessor.x, y.` of the task"):
+        copy = tfdp.replace_batch_normalization(tfdp.make_standard(task))
+    x, y = preprocessor(images, labels)
+    private(copy).fit(np.array(x), np.array(y), batch_size=BATCH_SIZE, verbose=0)
+    assert copy.optimizer.ledger.num_steps == SIZE // BATCH_SIZE

@@ -85,8 +85,7 @@ def _as_float(weight: np.ndarray) -> np.ndarray:
 def class_weights_to_sample_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
     """The weight of every example's class; classes that are not listed weigh 1.
 
-    So do labels that are NaN or infinite, whose examples count as absent in a step: one record
-    stops nobody's training.
+    So do labels that are NaN or infinite, whose examples count as absent in a step.
 
     Args:
         y: integer labels `(n,)` or `(n, 1)` (floating dtypes with integer values too), or one-hot
@@ -97,7 +96,7 @@ def class_weights_to_sample_weights(y: Any, class_weight: Mapping[int, float]) -
         Array `(n,)` of dtype `keras.config.floatx()`.
 
     Raises:
-        ValueError: `y` is nested, missing, or holds no class labels.
+        ValueError: `y` is nested, missing, or holds no class labels, such as 0.5, in some row.
 
     Example:
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ from tf_lowrank_dp import _validate
 from tf_lowrank_dp._keras.layers import is_functional, layers_of
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import NotPrivateError, UnsupportedModelError
+from tf_lowrank_dp.training.preprocessed import is_task
 from tf_lowrank_dp.training.state import find_state, ledger_of
 from tf_lowrank_dp.training.symbolic_call import input_spec, mixing_normalizations
 
@@ -40,6 +42,7 @@ def replace_batch_normalization(model: keras.Model, groups: int = 32) -> keras.M
 
     Returns:
         A new `keras.Sequential` or functional model.  It must be compiled and made private itself.
+        That of a KerasHub task has no preprocessor, which a warning says.
 
     Raises:
         UnsupportedModelError: the model, or a layer with a `BatchNormalization` inside, is written
@@ -77,6 +80,13 @@ def replace_batch_normalization(model: keras.Model, groups: int = 32) -> keras.M
         copy.build(model.input_shape)
     for layer, new in pairs:
         _copy_weights(layer, new)
+    if is_task(model) and model.preprocessor is not None:
+        warnings.warn(
+            f"Expected a model that takes its inputs as they are. Received: '{model.name}', a task "
+            "with a preprocessor; the copy is a functional model without one. Train and use it on "
+            "what `preprocessor(x, y)` of the task gives.",
+            stacklevel=2,
+        )
     return copy
 
 
