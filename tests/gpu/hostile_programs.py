@@ -96,14 +96,14 @@ def pair_program(shape: tuple[int, int, int, int]) -> tuple:
     return tf.function(released, autograph=False, jit_compile=True), made, [1.0, 1.0]
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Writes the programs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--names", nargs="+", default=[*PAIRS, *_AS_ON_A_CPU, *NAMES])
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     args.folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(HERE / "released.py", args.folder)
     for number, name in enumerate(args.names):
