@@ -1082,7 +1082,7 @@ MUTATIONS = [
     ),
     mutation(
         8, "functions that stock preprocessors hold see all rows", "training/preprocessed.py",
-        "if callable(thing) and name not in _WRAPPED", "if False",
+        "if callable(f) and name not in _GIVEN_BY_KERAS", "if False",
         "training/test_preprocessed.py::"
         "test_what_a_user_puts_into_a_stock_preprocessor_sees_one_row_at_a_time[Images-scaled]",
     ),
@@ -1091,5 +1091,12 @@ MUTATIONS = [
         "    if writes:", "    if False:",
         "training/test_preprocessed.py::"
         "test_a_preprocessor_that_may_keep_something_of_a_row_is_refused[a variable]",
+    ),
+    mutation(
+        8, "code that is decorated passes for what it wraps", "training/preprocessed.py",
+        "{_package(function.__module__), _package(function.__globals__.get(\"__name__\"))}",
+        "{_package(function.__module__)}",
+        "training/test_preprocessed.py::"
+        "test_what_a_user_puts_into_a_stock_preprocessor_sees_one_row_at_a_time[Decorated-None]",
     ),
 ]  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, ReleaseEntry, Sampling
+from tf_lowrank_dp.training.other_releases import adapted_layers
 
 DELTA = 1e-3
 X = np.random.default_rng(0).normal(size=(24, 5)).astype("float32")
@@ -68,6 +69,46 @@ def test_adapted_layers_are_named_by_a_warning_and_the_statement_loaded_ones_too
 
 def in_a_lambda(layer):
     return keras.layers.Lambda(lambda x: layer(x), output_shape=(5,))
+
+
+class Own(keras.layers.Layer):
+    """Uses a layer of the module in a method of its own."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.function = np.linspace(0.0, 1.0, 5)  # a name that a Lambda layer has too
+        self.held = [lambda x: layer(x)]
+
+    def call(self, x):
+        return self._scaled(x)
+
+    def _scaled(self, x):
+        return self.held[0](x) + MODULE(x)
+
+
+MODULE = adapted_normalization()
+
+
+class Many(list):
+    looked_into = False
+
+    def __iter__(self):
+        self.looked_into = True
+        return super().__iter__()
+
+
+def nested(depth):
+    found = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+def test_whatever_functions_use_looking_for_adapted_layers_neither_fails_nor_takes_long():
+    assert MODULE.name in adapted_layers(normalised(Own(keras.layers.Identity())))
+    deep, many, model = nested(5_000), Many(range(1_000)), normalised(keras.layers.Identity())
+    assert adapted_layers(model, lambda x: (x, many), lambda x: (x, deep), nested(3), len) == []
+    assert not many.looked_into  # a million objects took 11 s
 
 
 def fit_for_a_warning(private, build, **arguments):

@@ -1,14 +1,18 @@
 """KerasHub's tasks preprocess what was drawn: each row by itself, with secret random numbers."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
-from tf_lowrank_dp.training.preprocessed import preprocessed
+from tf_lowrank_dp.training.preprocessed import _is_stock, preprocessed
 
 keras_hub = pytest.importorskip("keras_hub")
+tensor_utils = pytest.importorskip("keras_hub.src.utils.tensor_utils")
+preprocessing_function = tensor_utils.preprocessing_function
 
 ROWS, WIDTH, CLIP, RATE = 32, 8, 0.3, 1.0
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(20))]
@@ -106,9 +110,36 @@ def with_a_call_of_its_own(converter):
     return model
 
 
+def scaling(method):
+    """A decorator, which says that it is what it wraps."""
+
+    @functools.wraps(method)
+    def decorated(self, x, *args, **kwargs):
+        return method(self, scaled(x), *args, **kwargs)
+
+    return decorated
+
+
+class Decorated(Images):
+    preprocess_samples = scaling(keras_hub.models.Task.preprocess_samples)
+
+
+class DecoratedByKerasHub(Images):
+    @preprocessing_function
+    def preprocess_samples(self, x, y=None, sample_weight=None):
+        return keras.utils.pack_x_y_sample_weight(scaled(x), y, sample_weight)
+
+
+def with_the_method_of_another(converter):
+    return Images(Images(converter).preprocessor.call)
+
+
 @pytest.mark.parametrize(
     ("build", "converter"),
     [
+        (Decorated, None),
+        (DecoratedByKerasHub, None),
+        (with_the_method_of_another, scaled),
         (Images, scaled),
         (Images, OwnRescaling(1.0)),
         (with_a_method_of_its_own, None),
@@ -121,11 +152,23 @@ def test_what_a_user_puts_into_a_stock_preprocessor_sees_one_row_at_a_time(build
     x = generator.uniform(0.0, 1.0, (ROWS, 4, 4, 3)).astype("float32")
     y = np.float32(generator.integers(0, 2, (ROWS, 1)))
     x[0] *= 1000.0
+    assert_one_clip(lambda: build(converter), x, y)
+
+
+def assert_one_clip(build, x, y):
+    """That the first row less moves one clip."""
     sums = []
     for rows in (x, y), (x[1:], y[1:]):
         keras.utils.set_random_seed(0)
-        sums.append(released_by(build(converter), *rows))
+        sums.append(released_by(build(), *rows))
     assert np.linalg.norm(sums[0] - sums[1]) <= 1.0 + 1e-3
+
+
+def test_a_class_of_keras_hub_that_was_patched_is_not_stock(monkeypatch):
+    kind = keras_hub.models.ImageClassifierPreprocessor
+    assert _is_stock(Images(None))
+    monkeypatch.setattr(kind, "call", scaling(kind.call))
+    assert not _is_stock(Images(None))
 
 
 STATE = {

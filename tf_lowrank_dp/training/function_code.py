@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import math
 from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ _THEMSELVES = (tf.Module, tf.Variable, keras.Layer, keras.Variable, type, Module
 _LIBRARIES = ("keras", "keras_hub", "tensorflow", "numpy", "tf_lowrank_dp")
 _COPIED = 2**16  # elements of an array that may have changed inside
 _MOST = 2000  # things that are looked into
+_SHORT = 300  # things of a container, where a short look will do
 
 
 class Code:
@@ -42,11 +44,6 @@ class Code:
         code = _code_of(self._parts)
         return code if isinstance(code, CodeType) else id(code)
 
-    @property
-    def layers(self) -> list[keras.Layer]:
-        """The layers and models that it uses."""
-        return [thing for thing in _things(self._parts) if isinstance(thing, keras.Layer)]
-
     def is_that_of(self, other: Code) -> bool:
         """Whether a function of the same code is made of the same.
 
@@ -58,6 +55,18 @@ class Code:
         if any(isinstance(other, _ARRAYS) for other in others):
             raise _of_the_loop("another tensor or array from outside than the step before")
         return not others
+
+
+def layers_used_by(function: Callable) -> list[keras.Layer]:
+    """The layers and models that a function uses, as far as a short look tells.
+
+    Containers of more than some hundred things are not looked into.
+    """
+    try:
+        things = _things(_Parts(longest=_SHORT).of(function, ()))
+        return [thing for thing in things if isinstance(thing, keras.Layer)]
+    except Exception:  # of objects of the user's own, or nested too deeply: nothing is known
+        return []
 
 
 def _of_the_loop(what: str) -> UnsupportedModelError:
@@ -80,8 +89,9 @@ class _Itself(NamedTuple):
 class _Parts:
     """Takes functions apart into lists, dicts, numbers and what is compared by identity."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest: float = math.inf) -> None:
         self._seen: set[int] = set()
+        self._longest = longest  # containers that are looked into
 
     def of(self, thing: Any, names: tuple[str, ...]) -> Any:
         """The parts of a thing, of which the code around it uses attributes of these names."""
@@ -93,6 +103,8 @@ class _Parts:
         if isinstance(thing, _THEMSELVES) or id(thing) in self._seen or len(self._seen) > _MOST:
             return _Itself(thing)
         self._seen.add(id(thing))
+        if isinstance(thing, dict | list | tuple) and len(thing) > self._longest:
+            return _Itself(thing)
         if isinstance(thing, functools.partial):
             return [self.of(part, names) for part in (thing.func, thing.args, thing.keywords)]
         if isinstance(thing, MethodType):
@@ -138,8 +150,12 @@ class _Parts:
 
 
 def _is_own(function: Callable) -> bool:
-    """Whether it is code of the user's, not of a library that is known."""
-    return (function.__module__ or "").partition(".")[0] not in _LIBRARIES
+    """Whether it is code of the user's, not of a library that is known.
+
+    `functools.wraps` gives a function the name and module of another, and leaves its globals.
+    """
+    module = getattr(function, "__globals__", {}).get("__name__") or function.__module__ or ""
+    return module.partition(".")[0] not in _LIBRARIES
 
 
 def _contents(cell: CellType) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from types import FunctionType
 
 import dp_accounting
 import keras
@@ -12,7 +13,7 @@ from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger, ReleaseEntry
 from tf_lowrank_dp.accounting.sampling import Unit
 from tf_lowrank_dp.spending import SPENDING
-from tf_lowrank_dp.training.function_code import Code
+from tf_lowrank_dp.training.function_code import layers_used_by
 from tf_lowrank_dp.training.state import find_state, look, note_in_file, things_of
 
 # For each kind of layer that can be adapted, what it is given instead.
@@ -95,17 +96,22 @@ def adapted_layers(model: keras.Model, *functions: Callable | None) -> list[str]
     layer when it was made.
 
     Args:
-        model: with the functions of its `Lambda` layers and the `call` of layers of the user's own.
+        model: with the functions that its layers hold, and the methods of layers of the user's own.
         *functions: of examples, or layers; None for none.
     """
     layers = layers_of(model)
-    calls = [getattr(layer, "function", None) or type(layer).call for layer in layers]
-    for function in [*functions, *calls]:
-        if isinstance(function, keras.layers.Layer):
-            layers += layers_of(function)
-        elif callable(function):
-            layers += [inner for each in Code(function).layers for inner in layers_of(each)]
+    given = [function for function in functions if function is not None]
+    for function in [*given, *(own for layer in layers for own in _functions_of(layer))]:
+        used = [function] if isinstance(function, keras.Layer) else layers_used_by(function)
+        layers = [*layers, *(inner for each in used for inner in layers_of(each))]
     return list(dict.fromkeys(layer.name for layer in layers if _may_be_adapted(layer)))
+
+
+def _functions_of(layer: keras.layers.Layer) -> list[Callable]:
+    """The functions that a layer holds, and the methods of its class."""
+    methods = [thing for kind in type(layer).__mro__ for thing in vars(kind).values()]
+    found = [*vars(layer).values(), *methods]
+    return [thing for thing in found if isinstance(thing, FunctionType)]
 
 
 def _may_be_adapted(layer: keras.layers.Layer) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from types import CellType, FunctionType
+
 import keras
 import tensorflow as tf
 
@@ -18,7 +21,8 @@ from tf_lowrank_dp.tracing.traced_part import traced_part
 _HUB = ("keras_hub", "keras_nlp")
 _ROWWISE = (keras.layers.Resizing, keras.layers.Rescaling)  # what KerasHub's converters use
 
-_WRAPPED = ("build", "quantize")  # which Keras gives each layer
+_GIVEN_BY_KERAS = ("build", "quantize")  # wrappers, to each layer
+_LIBRARIES = (*_HUB, "keras", "tensorflow", "contextlib", "tf_lowrank_dp")
 
 
 def is_task(model: keras.Model) -> bool:
@@ -77,20 +81,43 @@ def keep_no_words_of(model: keras.Model) -> None:
 
 
 def _is_stock(model: keras.Model) -> bool:
-    """Whether all that preprocesses is KerasHub's own, functions that its layers hold included."""
+    """Whether all that preprocesses is KerasHub's own.
+
+    Classes, the code of their methods, which decorators and patches exchange, and what objects
+    hold: no function that somebody gave them.
+    """
     parts = _parts(model)
-    makers = [type(part) for part in parts if type(part) not in _ROWWISE]
+    known = {id(part) for part in parts}
     for part in parts:
         held = getattr(part, "__dict__", {}).items()
-        makers += [thing for name, thing in held if callable(thing) and name not in _WRAPPED]
-    looked_at = {id(part) for part in parts}
-    makers = [maker for maker in makers if id(maker) not in looked_at]
-    return all(_library_of(maker) in _HUB for maker in [model.preprocess_samples, *makers])
+        functions = [f for name, f in held if callable(f) and name not in _GIVEN_BY_KERAS]
+        if not (_is_stock_class(type(part)) and all(id(f) in known for f in functions)):
+            return False
+    return _is_of(_HUB, model.preprocess_samples)
 
 
-def _library_of(maker: object) -> str:
-    """The package of a class, a function, or of the class of another object."""
-    return str(getattr(maker, "__module__", "")).partition(".")[0]
+def _is_stock_class(kind: type) -> bool:
+    if kind not in _ROWWISE and _package(kind.__module__) not in _HUB:
+        return False
+    methods = [thing for each in kind.__mro__ for thing in vars(each).values()]
+    return all(_is_of(_LIBRARIES, each) for each in methods if isinstance(each, FunctionType))
+
+
+def _is_of(packages: Sequence[str], function: Callable) -> bool:
+    """Whether a function or method is written in these packages, and so is what it decorates."""
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, FunctionType):
+        return False
+    cells = [cell for cell in function.__closure__ or () if cell != CellType()]  # not empty
+    decorated = [cell.cell_contents for cell in cells]
+    written = {_package(function.__module__), _package(function.__globals__.get("__name__"))}
+    return written <= {*packages} and all(
+        _is_of(_LIBRARIES, inner) for inner in decorated if isinstance(inner, FunctionType)
+    )
+
+
+def _package(module: str | None) -> str:
+    return (module or "").partition(".")[0]
 
 
 def _parts(model: keras.Model) -> list:
