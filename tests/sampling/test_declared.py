@@ -268,15 +268,6 @@ def test_sources_that_hold_no_batches_are_refused(source, message):
         declared_dataset(source, sampling="shuffle", batch_size=2, steps_per_epoch=1)
 
 
-def test_ragged_and_sparse_inputs_are_passed_through():
-    ragged = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3], [4]])).batch(2)
-    batches, _ = declared_dataset(ragged, sampling="shuffle", batch_size=2)
-    assert [batch["presence"].shape[0] for batch in batches] == [2, 1]
-    sparse = tf.data.Dataset.from_tensor_slices(tf.sparse.eye(3)).batch(2)
-    batches, _ = declared_dataset(sparse, sampling="shuffle", batch_size=2)
-    assert [batch["presence"].shape[0] for batch in batches] == [2, 1]
-
-
 def test_a_batch_whose_leaves_disagree_is_refused_when_it_is_read():
     source = iter([(np.zeros((2, 1)), np.zeros(2)), (np.zeros((2, 1)), np.zeros(3))])
     with pytest.raises(ValueError, match="x: 2, y: 3"):
@@ -483,3 +474,17 @@ def test_lists_of_a_source_are_inputs_and_targets_as_in_keras(kind):
     )
     assert labels(found) == [[0, 0], [1, 1], [2, 2]]
     assert found.element_spec["x"].shape == (None, 3)
+
+
+def test_sparse_batches_become_dense_ones_and_ragged_ones_are_refused_with_the_remedy():
+    dense = np.eye(4, dtype=np.float32)
+    sparse = tf.data.Dataset.from_tensor_slices((tf.sparse.from_dense(dense), np.arange(4)))
+    found, _ = declared_dataset(sparse.batch(2), sampling="shuffle", batch_size=2)
+    np.testing.assert_array_equal(np.concatenate([batch["x"] for batch in found]), dense)
+    rows = tf.ragged.constant([[1.0], [1.0, 2.0], [3.0], [4.0]])
+    ragged = tf.data.Dataset.from_tensor_slices((rows, np.arange(4))).batch(2)
+    with pytest.raises(ValueError, match="one public shape.*to_tensor"):
+        declared_dataset(ragged, sampling="shuffle", batch_size=2)
+    padded = ragged.map(lambda x, y: (x.to_tensor(shape=(None, 2)), y))
+    found, _ = declared_dataset(padded, sampling="shuffle", batch_size=2)
+    assert [batch["x"].shape for batch in found] == [(2, 2), (2, 2)]

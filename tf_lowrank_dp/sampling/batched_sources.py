@@ -59,7 +59,7 @@ def to_dataset(source: Any) -> tf.data.Dataset:
             "Expected a tf.data.Dataset, a keras.utils.PyDataset, a generator or a generator "
             f"function. Received: {type(source).__name__}. Pass arrays to `PoissonSampler`."
         )
-    dataset = _as_tuples(dataset)
+    dataset = _dense(_as_tuples(dataset))
     _check_batched(dataset.element_spec)
     return dataset
 
@@ -89,10 +89,6 @@ def leading_dimension(element: tuple) -> int | tf.Tensor:
     leaf = next(leaf for leaf in tf.nest.flatten(element) if leaf is not None)
     if leaf.shape.rank is not None and leaf.shape[0] is not None:
         return leaf.shape[0]
-    if isinstance(leaf, tf.RaggedTensor):
-        return leaf.nrows()
-    if isinstance(leaf, tf.SparseTensor):
-        return leaf.dense_shape[0]
     return tf.shape(leaf)[0]
 
 
@@ -117,6 +113,29 @@ def _as_tuples(dataset: tf.data.Dataset) -> tf.data.Dataset:
             f"Received: tuples of {len(spec)} entries. Put several inputs into a tuple or dict x."
         )
     return dataset
+
+
+def _dense(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """With sparse tensors as dense ones, as those of `fit` on arrays are.
+
+    Raises:
+        ValueError: some are ragged, whose rows have shapes of their own.
+    """
+    kinds = {type(spec) for spec in tf.nest.flatten(dataset.element_spec)}
+    if tf.RaggedTensorSpec in kinds:
+        raise ValueError(
+            "Expected batches of tensors whose rows have one public shape. Received: ragged ones. "
+            "Pad or crop them to one length: `dataset.map(...)` with `.to_tensor(shape=...)`."
+        )
+    if tf.SparseTensorSpec not in kinds:
+        return dataset
+
+    def dense(leaf: Any) -> Any:
+        if not isinstance(leaf, tf.SparseTensor):
+            return leaf
+        return tf.sparse.to_dense(leaf, validate_indices=False)  # one record stops nobody else's
+
+    return dataset.map(lambda *parts: tf.nest.map_structure(dense, parts))
 
 
 def _check_batched(element_spec: tuple) -> None:
