@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
 from types import CellType, FunctionType
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -22,6 +24,10 @@ _HUB = ("keras_hub", "keras_nlp")
 _ROWWISE = (keras.layers.Resizing, keras.layers.Rescaling)  # what KerasHub's converters use
 
 _GIVEN_BY_KERAS = ("build", "quantize")  # wrappers, to each layer
+_BUILT_IN = (
+    *(types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType),
+    *(types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
+)
 _LIBRARIES = (*_HUB, "keras", "tensorflow", "contextlib", "tf_lowrank_dp")
 
 
@@ -99,8 +105,18 @@ def _is_stock(model: keras.Model) -> bool:
 def _is_stock_class(kind: type) -> bool:
     if kind not in _ROWWISE and _package(kind.__module__) not in _HUB:
         return False
-    methods = [thing for each in kind.__mro__ for thing in vars(each).values()]
-    return all(_is_of(_LIBRARIES, each) for each in methods if isinstance(each, FunctionType))
+    return all(_is_stock_entry(thing) for each in kind.__mro__ for thing in vars(each).values())
+
+
+def _is_stock_entry(thing: Any) -> bool:
+    """Whether what a class holds is data, or written in the libraries."""
+    for inside in ("__func__", "fget"):  # of methods of classes, static ones and properties
+        thing = getattr(thing, inside, None) or thing
+    if isinstance(thing, FunctionType):
+        return _is_of(_LIBRARIES, thing)
+    if isinstance(thing, type):
+        return _package(thing.__module__) in (*_LIBRARIES, "builtins")
+    return isinstance(thing, _BUILT_IN) or not (callable(thing) or hasattr(thing, "__get__"))
 
 
 def _is_of(packages: Sequence[str], function: Callable) -> bool:
@@ -108,12 +124,9 @@ def _is_of(packages: Sequence[str], function: Callable) -> bool:
     function = getattr(function, "__func__", function)
     if not isinstance(function, FunctionType):
         return False
-    cells = [cell for cell in function.__closure__ or () if cell != CellType()]  # not empty
-    decorated = [cell.cell_contents for cell in cells]
     written = {_package(function.__module__), _package(function.__globals__.get("__name__"))}
-    return written <= {*packages} and all(
-        _is_of(_LIBRARIES, inner) for inner in decorated if isinstance(inner, FunctionType)
-    )
+    cells = [cell for cell in function.__closure__ or () if cell != CellType()]  # not empty
+    return written <= {*packages} and all(_is_stock_entry(cell.cell_contents) for cell in cells)
 
 
 def _package(module: str | None) -> str:
