@@ -8,17 +8,18 @@ from benchmarks.results.recorded import OPTIMIZER_NAMES, lines
 from benchmarks.results.script_version import mark
 
 _MODELS = {"bert_base": "BERT-base, 128 tokens", "wrn28_10": "WRN-28-10, 32x32"}
+_CARELESS = ", as on a CPU"  # of the names of programs
 _PEERS = {"opacus": "Opacus", "jax-privacy": "jax-privacy"}
 
 
 def step_rows() -> list[list[str]]:
-    """Whole steps, each over the plain one of its library, in the order of the record."""
-    found: dict[tuple, list[dict]] = {}
-    for run in lines("gpu"):
+    """Whole steps, each over the plain one of its library."""
+    recorded, found = lines("gpu"), dict[tuple, list[dict]]()
+    for run in recorded:
         found.setdefault((run["model"], run["precision"], run["batch"], _name(run)), []).append(run)
     rows = ["model; precision; batch; step; ms; over its plain step; peak GiB".split("; ")]
     for (model, precision, batch, name), runs in sorted(found.items(), key=_by_batch):
-        ratios = [run["median_ms"] / _plain(run)["median_ms"] for run in runs]
+        ratios = [run["median_ms"] / _plain(run, recorded)["median_ms"] for run in runs]
         rows.append(
             [
                 _MODELS[model],
@@ -36,8 +37,8 @@ def step_rows() -> list[list[str]]:
 def released_rows() -> list[list[str]]:
     """The largest norms that hostile records reached, over the clip."""
     runs = {run["name"]: run for run in lines("gpu_released")}
-    careless = {name: run for name, run in runs.items() if name.endswith(", as on a CPU")}
-    pairs = {name.removesuffix(", as on a CPU") for name in careless}
+    careless = {name: run for name, run in runs.items() if name.endswith(_CARELESS)}
+    pairs = {name.removesuffix(_CARELESS) for name in careless}
     groups: dict[str, Callable[[str], bool]] = {
         "steps of small models": lambda name: name not in pairs and name not in careless,
         "captured pairs of up to 128 positions and 768 numbers": pairs.__contains__,
@@ -63,10 +64,10 @@ def _is_plain(run: dict) -> bool:
     return "plain" in (run.get("optimizer"), run.get("mode"))
 
 
-def _plain(run: dict) -> dict:
+def _plain(run: dict, recorded: list[dict]) -> dict:
     """The plain step of the same library, model, precision, batch and call."""
     same = "library", "model", "precision", "batch", "run"
-    alike = [r for r in lines("gpu") if all(r.get(key) == run.get(key) for key in same)]
+    alike = [r for r in recorded if all(r.get(key) == run.get(key) for key in same)]
     return next(filter(_is_plain, alike))
 
 

@@ -1064,7 +1064,7 @@ MUTATIONS = [
     ),
     mutation(
         8, "a tokenizer keeps words by a hash without a key", "training/preprocessed.py",
-        "            keep_no_words(part)", "            hash(part)",
+        "        keep_no_words(part)", "        hash(part)",
         "training/test_keras_hub_tasks.py"
         "::test_no_word_of_a_text_is_kept_in_what_is_exported[nothing]",
     ),
@@ -1093,9 +1093,8 @@ MUTATIONS = [
         "test_a_preprocessor_that_may_keep_something_of_a_row_is_refused[a variable]",
     ),
     mutation(
-        8, "code that is decorated passes for what it wraps", "training/preprocessed.py",
-        "{_package(function.__module__), _package(function.__globals__.get(\"__name__\"))}",
-        "{_package(function.__module__)}",
+        8, "code that is decorated passes for what it wraps", "training/function_code.py",
+        "for module in (function.__module__, written)", "for module in (function.__module__,)",
         "training/test_preprocessed.py::"
         "test_what_a_user_puts_into_a_stock_preprocessor_sees_one_row_at_a_time[Decorated-None]",
     ),

@@ -192,6 +192,22 @@ def in_a_helper(model, mean):
     return lambda b: (losses_of(lambda x: model(normalised(x)), b), ())
 
 
+def decorated_by_a_library(model, mean):
+    @tf.custom_gradient
+    def centred(x):
+        return x - mean, lambda upstream: upstream
+
+    return lambda b: (losses_of(model, {"x": centred(b["x"])}), ())
+
+
+def with_the_name_of_a_library(model, mean):
+    @functools.wraps(keras.ops.relu)
+    def centred(x):
+        return x - mean
+
+    return lambda b: (losses_of(model, {"x": centred(b["x"])}), ())
+
+
 def in_a_namespace(model, mean):
     moments = types.SimpleNamespace(mean=mean, count=3)
     return lambda b: (losses_of(lambda x: model(x - moments.mean), b), ())
@@ -232,7 +248,8 @@ def in_an_array_that_is_filled(model, mean, kept={}):  # noqa: B006
     [
         in_a_partial, in_a_tuple, in_a_dict, Subtracts, lambda *a: Subtracts(*a).losses,
         as_an_attribute, in_a_helper, in_a_namespace, in_a_partial_of_a_cell, of_the_notebook,
-        as_a_number_of_numpy, in_an_array_that_is_filled,
+        as_a_number_of_numpy, in_an_array_that_is_filled, decorated_by_a_library,
+        with_the_name_of_a_library,
     ],
 )  # fmt: skip
 def test_it_is_refused_whatever_hands_it_over(loop, made):

@@ -48,8 +48,8 @@ def _normals(key: tf.Tensor, draw: tf.Tensor, used: tf.Tensor, pairs: int) -> tf
 
     The counter is the number of the pair within the draw, counted from the lower half of the number
     of the draw, and that half itself; the other half changes the key.  So no two pairs of one
-    secret key have key and counter in common.  Counted from 0, in blocks of one row, TensorFlow
-    would write the counters into the program: 4 bytes for each pair, of each model.
+    secret key have key and counter in common.  Counters that began at 0 would be constants, which
+    TensorFlow writes into a step that is compiled whole: 4 bytes for each pair.
 
     XLA makes two loops of it, of the bits and of the numbers; stacked, the bits are not computed
     anew for cosine and sine.  All arguments are unsigned, as functions have their int32 arguments

@@ -150,12 +150,18 @@ class _Parts:
 
 
 def _is_own(function: Callable) -> bool:
-    """Whether it is code of the user's, not of a library that is known.
+    """Whether it is code of the user's, or decorates such, and not of a library that is known."""
+    return not packages_of(function) <= {*_LIBRARIES}
 
-    `functools.wraps` gives a function the name and module of another, and leaves its globals.
+
+def packages_of(function: Callable) -> set[str]:
+    """The packages that a function is said to be of, and that it is written in.
+
+    They differ where one decorates the other: `functools.wraps` gives a function the name and
+    module of another, and leaves its globals.
     """
-    module = getattr(function, "__globals__", {}).get("__name__") or function.__module__ or ""
-    return module.partition(".")[0] not in _LIBRARIES
+    written = getattr(function, "__globals__", {}).get("__name__") or function.__module__
+    return {(module or "").partition(".")[0] for module in (function.__module__, written)}
 
 
 def _contents(cell: CellType) -> Any:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Sequence
-from types import CellType, FunctionType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import keras
@@ -19,14 +27,14 @@ from tf_lowrank_dp.sampling.one_shape import refuse_unknown_shapes
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from, seeds_kept
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.tracing.traced_part import traced_part
+from tf_lowrank_dp.training.function_code import packages_of
 
 _HUB = ("keras_hub", "keras_nlp")
 _ROWWISE = (keras.layers.Resizing, keras.layers.Rescaling)  # what KerasHub's converters use
-
 _GIVEN_BY_KERAS = ("build", "quantize")  # wrappers, to each layer
 _BUILT_IN = (
-    *(types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType),
-    *(types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
+    *(BuiltinFunctionType, WrapperDescriptorType, MethodDescriptorType),
+    *(ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType),
 )
 _LIBRARIES = (*_HUB, "keras", "tensorflow", "contextlib", "tf_lowrank_dp")
 
@@ -82,8 +90,7 @@ def keep_no_words_of(model: keras.Model) -> None:
     Guarantee: afterwards no text changes what becomes of another, and none is saved with the model.
     """
     for part in _parts(model):
-        if isinstance(part, keras.Layer):
-            keep_no_words(part)
+        keep_no_words(part)
 
 
 def _is_stock(model: keras.Model) -> bool:
@@ -103,7 +110,7 @@ def _is_stock(model: keras.Model) -> bool:
 
 
 def _is_stock_class(kind: type) -> bool:
-    if kind not in _ROWWISE and _package(kind.__module__) not in _HUB:
+    if kind not in _ROWWISE and not packages_of(kind) <= {*_HUB}:
         return False
     return all(_is_stock_entry(thing) for each in kind.__mro__ for thing in vars(each).values())
 
@@ -115,7 +122,7 @@ def _is_stock_entry(thing: Any) -> bool:
     if isinstance(thing, FunctionType):
         return _is_of(_LIBRARIES, thing)
     if isinstance(thing, type):
-        return _package(thing.__module__) in (*_LIBRARIES, "builtins")
+        return packages_of(thing) <= {*_LIBRARIES, "builtins"}
     return isinstance(thing, _BUILT_IN) or not (callable(thing) or hasattr(thing, "__get__"))
 
 
@@ -124,13 +131,9 @@ def _is_of(packages: Sequence[str], function: Callable) -> bool:
     function = getattr(function, "__func__", function)
     if not isinstance(function, FunctionType):
         return False
-    written = {_package(function.__module__), _package(function.__globals__.get("__name__"))}
     cells = [cell for cell in function.__closure__ or () if cell != CellType()]  # not empty
-    return written <= {*packages} and all(_is_stock_entry(cell.cell_contents) for cell in cells)
-
-
-def _package(module: str | None) -> str:
-    return (module or "").partition(".")[0]
+    inside = [cell.cell_contents for cell in cells]
+    return packages_of(function) <= {*packages} and all(map(_is_stock_entry, inside))
 
 
 def _parts(model: keras.Model) -> list:
