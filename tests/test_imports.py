@@ -125,10 +125,7 @@ def test_the_allowed_directions_have_no_cycle():
 
 def test_files_import_each_other_in_no_circle():
     """Folders follow the pipeline, so this leaves no arrow that points back."""
-    graph = {
-        name: own(imported_by(path))
-        for name, path in MODULES.items()
-    }
+    graph = {name: own(imported_by(path)) for name, path in MODULES.items()}
     assert len(list(TopologicalSorter(graph).static_order())) == len(graph)
 
 

@@ -130,12 +130,8 @@ def test_no_bit_of_the_sum_is_released_without_noise(last):
 def test_the_noise_is_normal_with_the_stated_deviation_and_fresh():
     z, size = 1.7, 20_000
     zeros = np.zeros((1, size))
-    one, other = (
-        tfdp.private_mean(zeros, l2_norm_clip=CLIP, noise_multiplier=z) for _ in range(2)
-    )
-    counts = tfdp.private_histogram(
-        [], list(range(size)), tokens_per_record=K, noise_multiplier=z
-    )
+    one, other = (tfdp.private_mean(zeros, l2_norm_clip=CLIP, noise_multiplier=z) for _ in range(2))
+    counts = tfdp.private_histogram([], list(range(size)), tokens_per_record=K, noise_multiplier=z)
     for release, deviation in ((one, z * CLIP), (other, z * CLIP), (counts, z * K**0.5)):
         assert stats.kstest(release.value / deviation, "norm").pvalue > 1e-6
         assert release.event.noise_multiplier == z
@@ -150,13 +146,9 @@ def test_the_noise_is_normal_with_the_stated_deviation_and_fresh():
         lambda: tfdp.private_mean(ROWS, l2_norm_clip=1.0, noise_multiplier=0.0),
         lambda: tfdp.private_mean(ROWS[:0], l2_norm_clip=1.0, noise_multiplier=1.0),
         lambda: tfdp.private_mean(["a"], l2_norm_clip=1.0, noise_multiplier=1.0),
-        lambda: tfdp.private_histogram(
-            [], ["a", "a"], tokens_per_record=1, noise_multiplier=1.0
-        ),
+        lambda: tfdp.private_histogram([], ["a", "a"], tokens_per_record=1, noise_multiplier=1.0),
         lambda: tfdp.private_histogram([], ["a"], tokens_per_record=0, noise_multiplier=1.0),
-        lambda: tfdp.private_histogram(
-            ["a b"], ["a"], tokens_per_record=1, noise_multiplier=1.0
-        ),
+        lambda: tfdp.private_histogram(["a b"], ["a"], tokens_per_record=1, noise_multiplier=1.0),
     ],
 )
 def test_wrong_arguments_are_refused(call):

@@ -74,14 +74,12 @@ ROWS = {
     "loop over positions": lambda x: tf.while_loop(
         lambda i, h: i < TIME, lambda i, h: (i + 1, tf.tanh(h + x[:, 0])), (0, x[:, 1])
     )[1],
-    "branch by a constant": lambda x: tf.cond(
-        tf.constant(True), lambda: x + 1.0, lambda: x * 2.0
-    ),
+    "branch by a constant": lambda x: tf.cond(tf.constant(True), lambda: x + 1.0, lambda: x * 2.0),
     "function": lambda x: tf.function(lambda z: tf.nn.relu(z) @ KERNEL)(x),
     "several at once": lambda x: tf.identity_n([x[:, 0], tf.transpose(x, [1, 2, 0])])[1],
-    "custom gradient": lambda x: tf.custom_gradient(
-        lambda a, b: (a + b[:, 0], lambda d: (d, d))
-    )(x[:, 0], x),
+    "custom gradient": lambda x: tf.custom_gradient(lambda a, b: (a + b[:, 0], lambda d: (d, d)))(
+        x[:, 0], x
+    ),
     "gradient of slices": lambda x: gradient(lambda z: tf.sin(z[:, 1:3, ::2])[..., 0], x),
     "gradient of a slice in place": lambda x: gradient(lambda z: tf.sin(z[None, ..., -1]), x),
     "gradient of a transposition": lambda x: gradient(
@@ -104,10 +102,10 @@ ROWS = {
     "segments of positions": lambda x: tf.math.segment_max(
         tf.transpose(x, [1, 0, 2]), tf.range(TIME) // 2
     ),
-    "layer normalisation": lambda x: (x - ops.mean(x, -1, keepdims=True))
-    / ops.std(x, -1, keepdims=True),
+    "layer normalisation": lambda x: (
+        (x - ops.mean(x, -1, keepdims=True)) / ops.std(x, -1, keepdims=True)
+    ),
 }
-
 
 
 def gradient(function, x):
@@ -133,8 +131,9 @@ JOINED = {
     "covariance": lambda x: x @ tf.matmul(x[:, 0], x[:, 0], transpose_a=True),
     "attention over the batch": lambda x: tf.einsum("bti,cti->bct", x, x),
     "pairs": lambda x: x[:, None, 0] - x[None, :, 0],
-    "merged with positions, then summed": lambda x: x
-    + tf.reduce_sum(tf.reshape(x, [-1, WIDTH]), 0),
+    "merged with positions, then summed": lambda x: (
+        x + tf.reduce_sum(tf.reshape(x, [-1, WIDTH]), 0)
+    ),
     "shuffled": lambda x: tf.gather(x, tf.argsort(x[:, 0, 0])),
     "in order": lambda x: x * ops.sort(x[:, 0, 0], 0)[:, None, None],
     "behind a rare condition": lambda x: tf.where(x > 1e6, x - tf.reduce_mean(x, 0), x),
@@ -143,8 +142,10 @@ JOINED = {
         tf.reduce_mean(x) > 1e6, lambda: x * 2.0, lambda: x
     ),
     "in a function": lambda x: tf.function(lambda z: z - tf.reduce_mean(z, 0))(x),
-    "counts of the batch": lambda x: x[:, 0, :1]
-    * tf.cast(tf.math.bincount(tf.cast(tf.abs(x[:, 0, 0]), tf.int32)), tf.float32)[0],
+    "counts of the batch": lambda x: (
+        x[:, 0, :1]
+        * tf.cast(tf.math.bincount(tf.cast(tf.abs(x[:, 0, 0]), tf.int32)), tf.float32)[0]
+    ),
     "in a loop": lambda x: tf.while_loop(
         lambda i, h: i < 3, lambda i, h: (i + 1, h - tf.reduce_mean(h, 0)), (0, x)
     )[1],
@@ -158,8 +159,12 @@ JOINED = {
         x[:, 0], tf.cast(tf.abs(x[:, 0, 0]), tf.int32) % 5, 5
     ),
     "batch normalisation": lambda x: tf.raw_ops.FusedBatchNormV3(
-        x=x[:, :, None], scale=tf.ones([6]), offset=tf.zeros([6]), mean=tf.zeros([6]),
-        variance=tf.ones([6]), is_training=True,
+        x=x[:, :, None],
+        scale=tf.ones([6]),
+        offset=tf.zeros([6]),
+        mean=tf.zeros([6]),
+        variance=tf.ones([6]),
+        is_training=True,
     )[0],
 }
 
@@ -168,16 +173,15 @@ UNKNOWN = {
     "counts of each example": lambda x: tf.math.bincount(
         tf.cast(tf.abs(x[:, :, 0]), tf.int32) % 5, maxlength=5, axis=-1
     ),
-    "twice the numbers of the rows": lambda x: x
-    * tf.cast(tf.range(SIZE) * 2, tf.float32)[:, None, None],
+    "twice the numbers of the rows": lambda x: (
+        x * tf.cast(tf.range(SIZE) * 2, tf.float32)[:, None, None]
+    ),
     "numbers of the rows": lambda x: x * tf.range(float(SIZE))[:, None, None],
     "segments of unknown ids": lambda x: tf.math.unsorted_segment_sum(
         x, tf.where(KERNEL[0, 0] > 0.0, tf.range(SIZE), 0), SIZE
     ),
     "one segment too many": lambda x: tf.math.unsorted_segment_sum(x, tf.range(SIZE), SIZE + 1),
-    "rows selected by number": lambda x: tf.raw_ops.Select(
-        condition=tf.range(SIZE) > 3, x=x, y=-x
-    ),
+    "rows selected by number": lambda x: tf.raw_ops.Select(condition=tf.range(SIZE) > 3, x=x, y=-x),
     "own row by number": lambda x: tf.gather_nd(x, tf.stack([tf.range(SIZE)] * 1, 1)),
 }
 
@@ -221,8 +225,9 @@ def test_what_is_not_known_is_left_to_the_probe(name):
 
 
 def test_what_changes_state_is_found():
-    variable, table = tf.Variable(0.0), tf.lookup.experimental.MutableHashTable(
-        tf.string, tf.float32, 0.0
+    variable, table = (
+        tf.Variable(0.0),
+        tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, 0.0),
     )
 
     def inner(x):

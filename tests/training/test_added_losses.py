@@ -126,6 +126,28 @@ def test_activity_regularizers_are_left_as_they_were(private, data):
     assert layer.activity_regularizer is regularizer
 
 
+def spread_of_batch(factor):
+    """Mixes the examples of a batch, as the losses of routers do."""
+    return lambda squares: factor * keras.ops.sum(keras.ops.mean(squares, axis=0) ** 2)
+
+
+def test_a_mixing_loss_is_refused_and_trains_when_its_coefficient_is_0(private, twins, data):
+    refused = private(model_with(Scalar(spread_of_batch(0.1))))
+    with pytest.raises(tfdp.UnsupportedModelError, match="(?s)mixes examples.*coefficient of 0"):
+        refused.fit(*data(), batch_size=8, verbose=0)
+    twins(lambda: model_with(Scalar(spread_of_batch(0.0))), data(), sgd, epochs=1)
+
+
+def test_a_loss_that_is_switched_off_does_not_spread_a_hostile_example(private, data):
+    x, y = data()
+    x = np.concatenate([x, np.full((1, 5), np.inf, "float32")])
+    y = np.concatenate([y, y[:1]])
+    model = private(model_with(Scalar(spread_of_batch(0.0))), l2_norm_clip=1.0)
+    moved = clipped_sum(model, x, y, 1.0)
+    assert all(np.isfinite(each).all() for each in moved)
+    assert any(np.abs(each).max() > 0 for each in moved)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_added_losses_of_one_value_per_example_equal_ordinary_training(twins, data, method):
     twins(lambda: model_with(Vector()), data(), sgd, gradient_method=method, epochs=1)

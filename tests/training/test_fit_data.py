@@ -56,9 +56,7 @@ def test_arrays_need_no_statement(model, data):
     refused(model, "arrays", *data(), batch_size=8, sampling="shuffle")
 
 
-@pytest.mark.parametrize(
-    "beside", [{"sample_weight": np.ones(24)}, {"y": np.zeros(24)}]
-)
+@pytest.mark.parametrize("beside", [{"sample_weight": np.ones(24)}, {"y": np.zeros(24)}])
 def test_what_is_given_beside_batches_is_refused_not_dropped(model, data, same_batches, beside):
     refused(model, next(iter(beside)), same_batches(*data()), sampling="shuffle", **beside)
     refused(model, next(iter(beside)), tfdp.PoissonSampler(*data(), batch_size=8), **beside)

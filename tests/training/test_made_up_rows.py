@@ -33,9 +33,7 @@ def integers():
 @pytest.mark.parametrize(("make", "x"), [(strings, WORDS), (integers, NUMBERS)])
 def test_look_ups_without_a_place_for_the_unknown_train(make, x, method):
     model = tfdp.make_private(make(), microbatch_size=4)
-    optimizer = tfdp.DPSGDOptimizer(
-        l2_norm_clip=1.0, noise_multiplier=1.0, gradient_method=method
-    )
+    optimizer = tfdp.DPSGDOptimizer(l2_norm_clip=1.0, noise_multiplier=1.0, gradient_method=method)
     model.compile(optimizer, LOSS, metrics=["accuracy"], jit_compile=False)
     model.fit(x[:, None], Y, batch_size=7, verbose=0)
     assert tfdp.privacy_spent(model, 1e-3) > 0

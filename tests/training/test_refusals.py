@@ -335,9 +335,7 @@ def trainer_of(private, small_model, data):
 
 
 @pytest.mark.parametrize("outputs", ["alone", "none"])
-def test_a_forward_that_returns_something_else_gets_a_sentence(
-    private, small_model, data, outputs
-):
+def test_a_forward_that_returns_something_else_gets_a_sentence(private, small_model, data, outputs):
     _, trainer, batch, losses = trainer_of(private, small_model, data)
     forward = losses if outputs == "alone" else lambda b: (losses(b), None)
     with pytest.raises(TypeError, match=r"(?s)Expected forward to return.*`losses, \(\)`"):

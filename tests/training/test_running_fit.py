@@ -82,8 +82,6 @@ def inner_run(model, rows):
     start_run(model, tfdp.PoissonSampler(*rows, batch_size=INNER).sampling, 1)
 
 
-
-
 NESTED = [inner_fit, inner_fit_in_a_thread, inner_trainer, inner_run]
 
 

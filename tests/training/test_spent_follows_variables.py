@@ -69,9 +69,7 @@ def test_a_private_encoder_in_another_private_classifier_reports_the_joint_spend
     assert text.count("4 steps") == 2 and "differentially private" in text.splitlines()[0]
 
 
-def test_a_head_on_a_frozen_private_encoder_costs_both_and_the_encoder_only_its_own(
-    trained, train
-):
+def test_a_head_on_a_frozen_private_encoder_costs_both_and_the_encoder_only_its_own(trained, train):
     encoder = encoder_of(trained)
     encoder.trainable = False
     other = train(classifier(encoder), SECOND)
@@ -121,9 +119,7 @@ def test_a_new_model_of_new_variables_has_spent_nothing(trained):
 
 def test_a_backbone_that_is_trained_inside_of_a_task_keeps_what_was_spent(data):
     keras_hub = pytest.importorskip("keras_hub")
-    backbone = keras_hub.models.BertBackbone(
-        20, 1, 2, 8, 12, dropout=0.0, max_sequence_length=6
-    )
+    backbone = keras_hub.models.BertBackbone(20, 1, 2, 8, 12, dropout=0.0, max_sequence_length=6)
     task = keras_hub.models.BertTextClassifier(backbone, 3, preprocessor=None, dropout=0.0)
     tfdp.make_private(task)
     task.compile(
@@ -301,7 +297,7 @@ def test_values_that_are_frozen_in_the_file_are_known_before_the_library_has_see
 
 
 def test_values_that_no_private_step_has_made_stay_public_and_zeros_are_never_taken_for_others(
-    saved_frozen
+    saved_frozen,
 ):
     path, public = saved_frozen
     keras.models.load_model(path)
@@ -310,9 +306,7 @@ def test_values_that_no_private_step_has_made_stay_public_and_zeros_are_never_ta
     assert spent(other) == 0.0
 
 
-def test_values_of_a_file_of_weights_alone_are_known_in_other_variables(
-    saved_frozen, tmp_path
-):
+def test_values_of_a_file_of_weights_alone_are_known_in_other_variables(saved_frozen, tmp_path):
     model = keras.models.load_model(saved_frozen[0])
     model.save_weights(tmp_path / "frozen.weights.h5")
     other = keras.models.clone_model(model)
@@ -385,6 +379,7 @@ def test_a_loaded_model_that_is_compiled_anew_keeps_its_ledger_in_the_next_file(
 
 def test_a_model_that_learns_from_a_private_one_has_spent_what_that_has(trained, private, data):
     """A teacher that the loss asks, in fit; also when the teacher has learnt more since."""
+
     def distilled(y_true, y_pred):
         wanted = tf.nn.softmax(trained(tf.one_hot(tf.cast(y_true, tf.int32), 5)))
         return keras.losses.categorical_crossentropy(wanted, y_pred, from_logits=True)
@@ -403,9 +398,7 @@ def test_a_model_that_learns_from_a_private_one_has_spent_what_that_has(trained,
     ]  # fmt: skip
 
 
-def test_a_custom_loop_that_asks_a_private_teacher_has_spent_what_that_has(
-    trained, private, data
-):
+def test_a_custom_loop_that_asks_a_private_teacher_has_spent_what_that_has(trained, private, data):
     student = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
     private(student, "sgd", noise_multiplier=SECOND, accountant="rdp", delta=DELTA)
     sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=STEPS)

@@ -355,9 +355,7 @@ def test_no_tape_sees_behind_what_is_released(private, small_model, data, in_gra
     assert function(next(iter(sampler.as_dataset()))) == [None] * len(model.trainable_variables)
 
 
-def test_what_a_teacher_spent_meanwhile_counts_for_a_student_in_a_graph(
-    private, small_model, data
-):
+def test_what_a_teacher_spent_meanwhile_counts_for_a_student_in_a_graph(private, small_model, data):
     """A loop in a graph does not say when it read the teacher: 1.57 was reported for 3.64."""
     teacher, student = (private(small_model(), noise_multiplier=1.0) for _ in range(2))
     sampler = sampler_of(data)

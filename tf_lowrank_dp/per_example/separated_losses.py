@@ -37,6 +37,14 @@ def separated(
     return part.as_mean(batch_size).values
 
 
+def is_switched_off(loss: tf.Tensor) -> bool:
+    """Whether a scalar is a product with the constant 0, by which a layer switches its loss off."""
+    while loss.op.type in ("Identity", "Neg", "Cast"):
+        loss = loss.op.inputs[0]
+    factors = map(tf.get_static_value, loss.op.inputs) if loss.op.type == "Mul" else ()
+    return any(factor is not None and not np.any(factor) for factor in factors)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Part:
     """What a scalar is made of.
@@ -92,24 +100,26 @@ class _Reader:
     def _sum(self, scalars: Sequence[tf.Tensor], factors: Sequence[float]) -> _Part | None:
         """Of scalars times factors; what depends on no example changes no gradient of them.
 
-        Constants are added to means, which are shown; other such terms are left out.
+        Constants are added to means, which are shown; other such terms, and what is switched off,
+        are left out.
         """
-        found = [
-            (self.part(scalar), factor)
+        terms = [
+            (scalar, factor)
             for scalar, factor in zip(scalars, factors, strict=True)
-            if _public(scalar) is None
+            if not is_switched_off(scalar)
         ]
+        found = [(self.part(scalar), factor) for scalar, factor in terms if _public(scalar) is None]
         parts = [part for part, _ in found if part is not None]
         if len(parts) < len(found) or not parts:
             return None
-        public = [scalar for scalar in scalars if _public(scalar) is not None]
+        public = [scalar for scalar, _ in terms if _public(scalar) is not None]
         if self.strict and any(tf.get_static_value(scalar) is None for scalar in public):
             return None
         if not all(part.is_sum for part in parts):
             parts = [part.as_mean(self.batch_size) for part in parts]
-        terms = [part.values * factor for part, (_, factor) in zip(parts, found, strict=True)]
-        total = tf.add_n(terms)
-        for scalar, factor in zip(scalars, factors, strict=True):
+        scaled = [part.values * factor for part, (_, factor) in zip(parts, found, strict=True)]
+        total = tf.add_n(scaled)
+        for scalar, factor in terms:
             constant = tf.get_static_value(scalar)
             if constant is not None and not parts[0].is_sum:
                 total += factor * constant

@@ -14,7 +14,7 @@ from tf_lowrank_dp._keras.layers import layers_of, own_losses
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.layers.recorder import current_graph
-from tf_lowrank_dp.per_example.separated_losses import separated
+from tf_lowrank_dp.per_example.separated_losses import is_switched_off, separated
 from tf_lowrank_dp.per_example.vectorized_map import vectorized_map
 from tf_lowrank_dp.training.penalties import is_made_of, stand_ins_of_penalties
 
@@ -89,7 +89,7 @@ def added_losses(
     found = []
     for layer in layers_of(model):
         for value in own_losses(layer):
-            if any(_undivided(value) is zero for zero in zeros):
+            if any(_undivided(value) is zero for zero in zeros) or is_switched_off(value):
                 continue
             if value.shape.rank != 0:
                 value = tf.cast(value, tf.float32)
@@ -158,7 +158,8 @@ def _separated(value: tf.Tensor, batch: dict, batch_size: float, what: str) -> t
             f"Expected {what} that is a mean or sum over the batch, or several of them, each "
             f"times a constant. Received: a scalar that ends in {value.op.type}, which mixes "
             "examples. Compute one value for each example, of shape (batch,), and take "
-            "keras.ops.mean(values) last."
+            "keras.ops.mean(values) last, or switch it off with a coefficient of 0: the losses of "
+            "routers in KerasHub's mixtures of experts as docs/layers.md says."
         )
     return tf.cast(values, tf.float32)
 
