@@ -340,6 +340,7 @@ def test_the_batch_of_all_rows_is_a_draw_at_the_rate_1():
     assert sampling.sampling_rate == 1.0
 
 
+LABELS = tf.data.Dataset.from_tensor_slices(np.arange(10))
 TWICE = {
     "paired and repeated": tf.data.Dataset.zip(
         ROWS.map(lambda x, y: x).repeat(2), ROWS.map(lambda x, y: y).repeat(2)
@@ -350,6 +351,14 @@ TWICE = {
     "one behind the other": ROWS.concatenate(ROWS).batch(2),
     "and some again": ROWS.concatenate(ROWS.take(10)).batch(2),
     "and augmented": ROWS.concatenate(ROWS.map(lambda x, y: (x + 1.0, y)).shuffle(10)).batch(2),
+    "and some that were there": ROWS.take(6).concatenate(ROWS.skip(4)).batch(2),
+    "parts of another order": ROWS.shuffle(10).take(5).concatenate(ROWS.skip(5)).batch(2),
+    "parts of batches": ROWS.batch(2).take(4).concatenate(ROWS.skip(4).batch(2)),
+    "mixed with itself": tf.data.Dataset.zip(ROWS.shuffle(10).batch(2), ROWS.shuffle(10).batch(2)),
+    "paired after shuffling": tf.data.Dataset.zip(
+        ROWS.shuffle(10).map(lambda x, y: x), ROWS.map(lambda x, y: y)
+    ).batch(2),
+    "pairs of neighbours": tf.data.Dataset.zip(ROWS, ROWS.skip(1)).batch(2),
     "interleaved": tf.data.Dataset.choose_from_datasets(
         [ROWS, ROWS], tf.data.Dataset.range(2).repeat(10)
     )
@@ -369,6 +378,13 @@ ONCE = {
         np.zeros((19, 2)), np.zeros(10), sequence_length=10, batch_size=2
     ),
     "paired": tf.data.Dataset.zip(ROWS.map(lambda x, y: x), ROWS.map(lambda x, y: y)).batch(2),
+    "paired shares": tf.data.Dataset.zip(ROWS.shard(2, 0), ROWS.shard(2, 1)).batch(1),
+    "paired with others": tf.data.Dataset.zip(ROWS, LABELS.shuffle(10)).batch(2),
+    "counted": tf.data.Dataset.zip(ROWS, tf.data.Dataset.counter()).batch(2),
+    "shuffled after pairing": tf.data.Dataset.zip(ROWS.map(lambda x, y: x), LABELS)
+    .shuffle(10)
+    .batch(2),
+    "parts, shuffled": ROWS.skip(4).shuffle(3).concatenate(ROWS.take(4).shuffle(3)).batch(2),
 }
 
 

@@ -34,7 +34,7 @@ def test_class_weights_equal_keras(labels, kind):
     [
         None,
         (np.zeros(3),),
-        np.array([0.5, 1.0]),
+        np.array([0.5, 1.5]),
         np.array(["a", "b"]),
         np.array([[0.4, 0.6]]),
         np.array([[1, 1]]),
@@ -83,8 +83,8 @@ def test_weights_of_another_structure_are_refused():
         weights.resolve_sample_weight(np.zeros(3), np.array(["1"] * 3), None)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_label_that_is_no_number_stops_nobody_and_weighs_one(bad):
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.5, 1e30, -1e30])
+def test_a_label_that_is_no_class_stops_nobody_and_weighs_one(bad):
     found = weights.class_weights_to_sample_weights(np.array([0.0, bad, 1.0]), {0: 2.0, 1: 3.0})
     assert found.tolist() == [2.0, 1.0, 3.0]
     one_hot = np.eye(3)

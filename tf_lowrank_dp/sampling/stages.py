@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import tensorflow as tf
 
-from tf_lowrank_dp._tensorflow import inputs_of, kind_of, number_of
+from tf_lowrank_dp._tensorflow import captured_by, inputs_of, kind_of, number_of
 
 _OF_ROWS = ("Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "AssertCardinality")
 _BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
@@ -14,7 +17,7 @@ _ACROSS = {
     "TakeWhile": "`.take_while()`",
     "GroupByWindow": "`.bucket_by_sequence_length()` or `.group_by_window()`",
     "GroupByReducer": "`group_by_reducer`",
-    "Scan": "`.scan()`",
+    "Scan": "`.scan()` (in `.rejection_resample()`, too)",
 }
 _BY_VALUE = {
     **_ACROSS,
@@ -40,7 +43,7 @@ def refuse_batches_by_value(dataset: tf.data.Dataset) -> None:
         ValueError: with the stage.
     """
     what = _BY_VALUE.get(kind_of(dataset))
-    if what:
+    if what and not _counts(dataset):
         raise ValueError(
             "Expected batches that no example chooses for others. Received: a dataset with "
             f"{what}, where what one example holds decides in which batch all later ones are, and "
@@ -51,6 +54,16 @@ def refuse_batches_by_value(dataset: tf.data.Dataset) -> None:
         )
     for each in inputs_of(dataset):
         refuse_batches_by_value(each)
+
+
+def _counts(dataset: tf.data.Dataset) -> bool:
+    """Whether it is `tf.data.Dataset.counter()` or alike: a scan of one number, by numbers."""
+    while kind_of(dataset) in ("Scan", "Repeat"):
+        if any(captured.shape.rank != 0 for captured in captured_by(dataset)):
+            return False
+        [dataset] = inputs_of(dataset)
+    spec = dataset.element_spec
+    return kind_of(dataset) == "Tensor" and isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0
 
 
 def refuse_fixed_batches(
@@ -160,6 +173,13 @@ def _repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
             sum(root is other for other, _ in rows) > 1 for root, _ in rows if id(root) in whole
         ):
             return "the same data set several times, one behind the other"
+        for one, other in itertools.combinations(sources, 2):
+            if _overlap(one, other):
+                return "parts of one data set behind each other that may hold the same rows"
+    if kind == "Zip":
+        for one, other in itertools.combinations(sources, 2):
+            if not _in_step(one, other):
+                return "pairs of rows of one data set that are in another order, or apart"
     found = [_repetition(source, of_pairs) for source in sources]
     if kind == "Zip" and of_pairs and not all(found):
         return ""
@@ -172,10 +192,58 @@ def _joined(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     return inputs[1:] if kind_of(dataset) == "DirectedInterleave" else inputs
 
 
+def _overlap(one: tf.data.Dataset, other: tf.data.Dataset) -> bool:
+    """Whether parts of one data set, taken by `.take()` and `.skip()`, may have rows in common.
+
+    Other parts, such as shares, are taken for different ones.
+    """
+    (root, *_), (other_root, *_) = paths = [_path(dataset) for dataset in (one, other)]
+    if root is not other_root:
+        return False
+    parts, before = {}, []
+    for _, stages in paths:
+        ends = [stage for stage in stages if kind_of(stage) in _SOME]
+        if len(ends) != 1 or kind_of(ends[0]) == "Shard":
+            return False
+        parts[kind_of(ends[0])] = number_of(ends[0])
+        before.append(stages[stages.index(ends[0]) + 1 :])
+    if any(map(_is_in_new_order, before)) or _numbers(before[0], _BATCHES) != _numbers(
+        before[1], _BATCHES
+    ):
+        return True
+    taken, skipped = parts.get("Take"), parts.get("Skip")
+    return taken is None or skipped is None or not 0 <= taken <= skipped
+
+
+def _in_step(one: tf.data.Dataset, other: tf.data.Dataset) -> bool:
+    """Whether two sides of pairs come from different data, or have the same row in each pair."""
+    paths = [_path(dataset) for dataset in (one, other)]
+    if paths[0][0] is not paths[1][0]:
+        return True
+    if any(_is_in_new_order(stages) for _, stages in paths):
+        return False
+    skipped = [_numbers(stages, ("Skip",)) for _, stages in paths]
+    return skipped[0] == skipped[1]
+
+
+def _path(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, list[tf.data.Dataset]]:
+    """Where the rows of a dataset come from, and the stages from the last one back to there."""
+    stages = []
+    while kind_of(dataset) in (*_OF_ROWS, *_SOME, *_BATCHES):
+        stages.append(dataset)
+        [dataset] = inputs_of(dataset)
+    return dataset, stages
+
+
+def _is_in_new_order(stages: list[tf.data.Dataset]) -> bool:
+    return any(kind_of(stage) == "Shuffle" for stage in stages)
+
+
+def _numbers(stages: list[tf.data.Dataset], kinds: Sequence[str]) -> list[int | None]:
+    return [number_of(stage) for stage in stages if kind_of(stage) in kinds]
+
+
 def _rows_of(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, bool]:
     """The dataset whose rows these are, each of them once, and whether these are all."""
-    is_whole = True
-    while kind_of(dataset) in (*_OF_ROWS, *_SOME, *_BATCHES):
-        is_whole = is_whole and kind_of(dataset) not in _SOME
-        [dataset] = inputs_of(dataset)
-    return dataset, is_whole
+    root, stages = _path(dataset)
+    return root, not any(kind_of(stage) in _SOME for stage in stages)

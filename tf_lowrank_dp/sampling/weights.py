@@ -85,7 +85,7 @@ def _as_float(weight: np.ndarray) -> np.ndarray:
 def class_weights_to_sample_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
     """The weight of every example's class; classes that are not listed weigh 1.
 
-    So do labels that are NaN or infinite, whose examples count as absent in a step.
+    So do rows without a class, such as 0.5 or NaN: what one row holds changes no other's weight.
 
     Args:
         y: integer labels `(n,)` or `(n, 1)` (floating dtypes with integer values too), or one-hot
@@ -96,7 +96,7 @@ def class_weights_to_sample_weights(y: Any, class_weight: Mapping[int, float]) -
         Array `(n,)` of dtype `keras.config.floatx()`.
 
     Raises:
-        ValueError: `y` is nested, missing, or holds no class labels, such as 0.5, in some row.
+        ValueError: `y` is nested, missing, or holds no class labels in any row.
 
     Example:
 
@@ -156,20 +156,16 @@ def _class_labels(y: Any) -> np.ndarray:
             "Expected integer labels (n,) or one-hot labels (n, classes) with `class_weight`. "
             f"Received: shape {y.shape}, dtype {y.dtype}. {remedy}"
         )
-    finite = np.isfinite(y.reshape(len(y), -1)).all(axis=1)
     if y.ndim == 2 and y.shape[1] != 1:
-        one_hot = (np.count_nonzero(y == 1, axis=1) == 1) & (np.count_nonzero(y, axis=1) == 1)
-        if not np.all(one_hot | ~finite):
-            raise ValueError(
-                "Expected one-hot labels with `class_weight`: a single 1 in each row. "
-                f"Received: shape {y.shape} with other rows. {remedy}"
-            )
-        return np.where(finite, np.argmax(y, axis=1), _NO_CLASS)
-    labels = np.where(finite, y.reshape(-1), _NO_CLASS)
-    rounded = np.round(labels.astype(np.float64)).astype(np.int64)
-    if not np.array_equal(rounded, labels):
+        known = (np.count_nonzero(y == 1, axis=1) == 1) & (np.count_nonzero(y, axis=1) == 1)
+        labels = np.argmax(y, axis=1)
+    else:
+        labels = y.reshape(-1)
+        known = np.abs(labels.astype(np.float64)) < -_NO_CLASS
+        known &= labels == np.round(labels.astype(np.float64))
+    if len(y) and not known.any():
         raise ValueError(
-            "Expected integer labels with `class_weight`. Received: targets that are not integers. "
-            f"{remedy}"
+            "Expected integer or one-hot labels with `class_weight`. Received: targets that are "
+            f"no such labels in any row. {remedy}"
         )
-    return rounded
+    return np.where(known, labels, _NO_CLASS).astype(np.int64)

@@ -267,11 +267,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys("Cumsum Cumprod CumulativeLogsumexp ReverseV2 Roll".split(), along_axis),
     **dict.fromkeys(["Softmax", "LogSoftmax", "TopKV2"], _leading(1)),
     **dict.fromkeys(["MatrixBandPart", "Cholesky", "MatrixInverse"], _leading(2)),
-    **{
-        f"{kind}FFT{n or ''}{'D' * bool(n)}": _leading(n or 1)
-        for kind in ("", "I", "R", "IR")
-        for n in (0, 2, 3)
-    },  # fmt: skip
+    **dict.fromkeys(["FFT", "IFFT", "RFFT", "IRFFT"], _leading(1)),
+    **dict.fromkeys(["FFT2D", "IFFT2D", "RFFT2D", "IRFFT2D"], _leading(2)),
+    **dict.fromkeys(["FFT3D", "IFFT3D", "RFFT3D", "IRFFT3D"], _leading(3)),
     **dict.fromkeys(["SpaceToBatchND", "BatchToSpaceND"], axis_layout.blocks),
     **dict.fromkeys(["Shape", "Size", "Rank", "ShapeN"], known_shape),
     **dict.fromkeys(["Pad", "PadV2", "MirrorPad"], axis_layout.padded),

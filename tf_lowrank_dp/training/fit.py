@@ -25,6 +25,7 @@ from tf_lowrank_dp.training.judged_fit import judged_graphs
 from tf_lowrank_dp.training.metrics import build_metrics
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.preprocessed import is_task
+from tf_lowrank_dp.training.private_choices import warn_about_choices
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.running_fit import refuse_nesting, running
 from tf_lowrank_dp.training.saving import restore_backup
@@ -120,6 +121,8 @@ def fit(
     optimizer.check_settings()
     validate_training_step(model)
     warn_about_adapted_layers(model, augment, x.map if isinstance(x, Records) else None)
+    callbacks = as_list(callbacks)
+    warn_about_choices(callbacks, validation_split if validation_data is None else 0.0)
     check_units(
         model,
         x,
@@ -166,7 +169,7 @@ def fit(
     if optimizer.public_data is not None:
         warn_about_overlap(optimizer.public_data.features, x)
     spec = data.element_spec.get("y")
-    callbacks = in_step(workers, as_list(callbacks))
+    callbacks = in_step(workers, callbacks)
     restore_backup(model, callbacks)
     [[initial_epoch], *_] = workers.gather_numbers(first_epoch(model, initial_epoch))
     run = start_run(
