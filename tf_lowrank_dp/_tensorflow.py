@@ -269,6 +269,15 @@ def number_of(dataset: tf.data.Dataset) -> int | None:
     return None if value is None or value.size != 1 else int(value.squeeze())
 
 
+def windows_overlap(dataset: tf.data.Dataset) -> bool:
+    """Whether an element comes in several windows of a `.window()`, or may."""
+    numbers = dataset._size, dataset._shift, dataset._stride
+    size, shift, stride = (tf.get_static_value(number) for number in numbers)
+    if size is None or shift is None or stride is None:
+        return True
+    return any(distance * int(stride) % int(shift) == 0 for distance in range(1, int(size)))
+
+
 def captured_by(dataset: tf.data.Dataset) -> list[tf.Tensor]:
     """What the functions of a data set alone capture, such as the handles of variables."""
     return [each for own in dataset._functions() for each in own.function.captured_inputs]

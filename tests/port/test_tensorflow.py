@@ -30,6 +30,7 @@ from tf_lowrank_dp._tensorflow import (
     run_without,
     strategies_of,
     traced_bodies,
+    windows_overlap,
 )
 
 
@@ -249,6 +250,15 @@ def test_the_stages_of_a_pipeline_are_told_by_name_and_number():
             assert number_of(stage) == 3
     assert number_of(rows.repeat()) == -1 and number_of(rows) is None
     assert number_of(rows.batch(tf.random.uniform([], 1, 3, tf.int64))) in (1, 2)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("shift", [1, 2, 3, 4])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_windows_overlap_where_an_element_comes_twice(size, shift, stride):
+    windows = tf.data.Dataset.range(30).window(size, shift, stride, drop_remainder=True)
+    held = [int(each) for window in windows for each in window]
+    assert windows_overlap(windows) == (len(set(held)) < len(held))
 
 
 IMAGES, KERNELS = (1, 8, 8, 4), (3, 3, 4, 2)  # XLA folds few channels otherwise than many

@@ -358,6 +358,10 @@ TWICE = {
     "paired after shuffling": tf.data.Dataset.zip(
         ROWS.shuffle(10).map(lambda x, y: x), ROWS.map(lambda x, y: y)
     ).batch(2),
+    "windows": ROWS.window(2, 1)
+    .flat_map(lambda x, y: tf.data.Dataset.zip(x, y))
+    .apply(tf.data.experimental.assert_cardinality(19))
+    .batch(2),
     "pairs of neighbours": tf.data.Dataset.zip(ROWS, ROWS.skip(1)).batch(2),
     "interleaved": tf.data.Dataset.choose_from_datasets(
         [ROWS, ROWS], tf.data.Dataset.range(2).repeat(10)

@@ -47,6 +47,23 @@ def stateful(wrap=lambda layer: layer):
     return keras.Sequential([keras.Input(batch_shape=(2, 3, 4)), layer])
 
 
+class CalledInAGraph(keras.Model):
+    """What it was traced with when it was built holds no layers that could be recorded."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = L.Dense(3)
+        self.build((None, 5))
+
+    def build(self, shape):
+        self.dense.build(shape)
+        super().build(shape)
+
+    @tf.function
+    def call(self, x):
+        return self.dense(x)
+
+
 def frozen():
     model = with_layer()
     model.trainable = False
@@ -54,6 +71,7 @@ def frozen():
 
 
 NEVER_PRIVATE = {
+    "graph": (lambda: CalledInAGraph(), "call of .* is a tf.function.*Remove the @tf.function"),
     "spectral": (lambda: with_layer(L.SpectralNormalization(L.Dense(4))), "spectral.*inside"),
     "stateful": (stateful, "rnn.*stateful=False"),
     "stateful in both directions": (lambda: stateful(L.Bidirectional), "stateful=False"),

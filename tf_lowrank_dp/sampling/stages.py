@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_lowrank_dp._tensorflow import captured_by, inputs_of, kind_of, number_of
+from tf_lowrank_dp._tensorflow import captured_by, inputs_of, kind_of, number_of, windows_overlap
 
 _OF_ROWS = ("Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "AssertCardinality")
 _BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
@@ -166,6 +166,8 @@ def _repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
     kind, sources = kind_of(dataset), _joined(dataset)
     if kind == "Repeat" and number_of(dataset) != 1:
         return "`.repeat()`"
+    if kind == "Window" and windows_overlap(dataset):
+        return "`.window()` whose windows overlap (shift= below size)"
     if kind in ("Concatenate", "DirectedInterleave"):
         rows = [_rows_of(source) for source in sources]
         whole = {id(root) for root, is_whole in rows if is_whole}

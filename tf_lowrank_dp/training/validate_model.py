@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp._types import Nested
@@ -101,6 +102,13 @@ def _validate_layer(layer: keras.layers.Layer) -> None:
         raise UnsupportedModelError(
             f"Expected layers without memory of earlier batches. Received: '{layer.name}', a "
             "stateful recurrent layer. Set stateful=False."
+        )
+    is_graph = isinstance(layer.call, tf.types.experimental.PolymorphicFunction)
+    if is_graph and any(each.trainable_variables for each in layers_of(layer) if each is not layer):
+        raise UnsupportedModelError(
+            f"Expected layers that are called by Python code. Received: the call of '{layer.name}' "
+            "is a tf.function, in which the layers that it calls cannot be reached. Remove the "
+            "@tf.function: fit compiles the whole step anyway."
         )
     overwritten = [v.path for v in layer.trainable_variables if v.overwrite_with_gradient]
     if overwritten:
