@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _LEAST_CLIP = 1e-12
+_LARGEST_CLIP = 1e18
 
 
 def positive(*, remedy: str = "Pass a number above 0.", **named: Any) -> float:
@@ -90,13 +91,15 @@ def positive_or_infinite(
 
 
 def clip_norm(**named: Any) -> float:
-    """The named value as `positive_or_infinite` does, if its square is no zero in float32.
+    """The named value as `positive_or_infinite` does, if float32 holds its square.
 
     Raises:
         ValueError: the value is anything else.
     """
     clip = positive_or_infinite(**named)
     [name] = named
+    if _LARGEST_CLIP < clip < math.inf:
+        raise error(f"of at most {_LARGEST_CLIP}, or infinity", "Scale the loss.", **named)
     if clip < _LEAST_CLIP:
         raise ValueError(
             f"Expected {name} of at least {_LEAST_CLIP}. Received: {clip}. Squares "

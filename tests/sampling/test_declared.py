@@ -280,6 +280,25 @@ def test_batches_of_changing_dtype_are_refused():
         declared_dataset(source, sampling="shuffle", batch_size=2, steps_per_epoch=2)
 
 
+@pytest.mark.parametrize("kind", ["generator", "function", "PyDataset"])
+def test_a_later_batch_of_another_dtype_ends_the_pass_instead_of_being_converted(kind):
+    """A table read in chunks, one of which has a missing entry, moved 8.7 clips."""
+    batches = [np.full((2, 1), 2**24 + 1), np.zeros((2, 1), "int64"), np.zeros((2, 1))]
+
+    class Source(keras.utils.PyDataset):
+        num_batches = 3
+
+        def __getitem__(self, index):
+            return batches[index]
+
+    sources = {"generator": iter(batches), "function": lambda: iter(batches), "PyDataset": Source()}
+    dataset, _ = declared_dataset(
+        sources[kind], sampling="shuffle", batch_size=2, steps_per_epoch=3
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="(?s)dtypes.*int64.*float32"):
+        list(dataset)
+
+
 def thinned(x, y):
     kept = tf.random.uniform(tf.shape(y)) < 0.4
     return tf.boolean_mask(x, kept), tf.boolean_mask(y, kept)

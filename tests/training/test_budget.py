@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import Sampling
+from tf_lowrank_dp.training.step_guards import BudgetGuard
 
 DELTA = 1e-3
 FAST = {"accountant": "rdp", "delta": DELTA}
@@ -49,6 +50,35 @@ def test_planned_steps_last_over_two_fits_and_not_longer(private, small_model, d
     for before, after in zip(weights, weights_of(model), strict=True):
         np.testing.assert_array_equal(before, after)
     assert spent(model) <= 3.0
+
+
+@pytest.mark.parametrize("steps", [-1, 0, -5, 2.0])
+@pytest.mark.parametrize("as_sampler", [False, True])
+def test_a_number_of_steps_below_one_does_not_switch_the_budget_off(
+    private, small_model, data, steps, as_sampler
+):
+    """30 steps had been taken where noise was calibrated for one: epsilon 3.9 instead of 1."""
+    model = private(small_model(), epsilon=1.0, **FAST)
+    rows, size = data(), {"batch_size": 6}
+    if as_sampler:
+        rows, size = [tfdp.PoissonSampler(*rows, batch_size=6, steps=20)], {}
+    with pytest.raises(ValueError, match="`steps_per_epoch` to be an integer of at least 1"):
+        model.fit(*rows, steps_per_epoch=steps, verbose=0, **size)
+    assert spent(model) == 0.0
+
+
+def test_a_step_that_is_taken_is_looked_at_whatever_the_steps_of_an_epoch_were_said_to_be(
+    private, small_model, data
+):
+    model = private(small_model(), epsilon=1.0, planned_steps=1, **FAST)
+    guard = BudgetGuard(steps_per_epoch=-1, new_passes=False)
+    guard.set_model(model)
+    asked = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: guard.on_train_batch_begin(batch + 1)
+    )
+    with pytest.raises(tfdp.PrivacyBudgetExceededError):
+        model.fit(*data(), batch_size=6, steps_per_epoch=1, callbacks=[asked], verbose=0)
+    assert int(model.optimizer.iterations) == 1
 
 
 def test_the_step_that_would_overspend_is_not_taken_and_both_numbers_are_told(

@@ -623,3 +623,19 @@ def test_post_processing_does_not_excuse_what_was_before(fitted):
     with tfdp.post_processing(fitted):
         pass
     assert is_unknown(fitted)
+
+
+def test_an_average_with_another_private_model_has_spent_what_both_have(build, fit, fitted):
+    other = build()
+    fit(other, epochs=2)
+    alone = tfdp.privacy_spent(fitted, DELTA), tfdp.privacy_spent(other, DELTA)
+    pairs = zip(fitted.get_weights(), other.get_weights(), strict=True)
+    with tfdp.post_processing(fitted, other):
+        fitted.set_weights([(a + b) / 2 for a, b in pairs])
+    assert not is_unknown(fitted)
+    assert tfdp.privacy_spent(fitted, DELTA) > max(alone)
+    assert tfdp.privacy_spent(other, DELTA) == alone[1]
+    both = tfdp.privacy_spent(fitted, DELTA)
+    with tfdp.post_processing(fitted, other, fitted):
+        pass
+    assert tfdp.privacy_spent(fitted, DELTA) == both

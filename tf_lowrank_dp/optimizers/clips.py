@@ -100,6 +100,7 @@ class QuantileClip(_Saved):
             raise _validate.error("between 1e-6 and 1e6", "Scale the loss.", initial=self.initial)
 
 
+_SAVED = (AutomaticClip.__name__, QuantileClip.__name__)
 ClipNorm: TypeAlias = float | AutomaticClip | QuantileClip
 """What optimizers take as `l2_norm_clip`."""
 
@@ -110,8 +111,8 @@ def checked_clip_norm(l2_norm_clip: Any, noise_multiplier: float | None) -> Clip
     Raises:
         ValueError: it is no positive number, or it is infinite with noise.
     """
-    if isinstance(l2_norm_clip, dict):
-        return keras.saving.deserialize_keras_object(l2_norm_clip)
+    if isinstance(l2_norm_clip, dict) and l2_norm_clip.get("class_name") in _SAVED:
+        l2_norm_clip = keras.saving.deserialize_keras_object(l2_norm_clip)
     if isinstance(l2_norm_clip, AutomaticClip | QuantileClip):
         return l2_norm_clip
     clip = _validate.clip_norm(l2_norm_clip=l2_norm_clip)

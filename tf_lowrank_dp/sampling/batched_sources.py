@@ -176,14 +176,17 @@ def _from_function(batches: Callable[[], Iterable], ahead: list) -> tf.data.Data
     if not ahead:
         raise ValueError("Expected a source with at least one batch. Received: an empty one.")
 
-    def elements() -> Iterator[tuple]:
-        for batch in batches():
-            yield _to_element(batch)
-
     first, *others = [_to_element(batch) for batch in ahead]
     spec = tf.nest.map_structure(_spec, first)
     for other in others:
         spec = tf.nest.map_structure(_widen, spec, other)
+
+    def elements() -> Iterator[tuple]:
+        for batch in batches():
+            element = _to_element(batch)
+            tf.nest.map_structure(_widen, spec, element)  # TensorFlow would convert other dtypes
+            yield element
+
     return tf.data.Dataset.from_generator(elements, output_signature=spec)
 
 

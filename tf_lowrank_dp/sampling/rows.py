@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 from scipy import sparse
 
+from tf_lowrank_dp.sampling.one_dtype import dtypes_without_missing
+
 _SCALARS = (str, bytes, bool, int, float, np.generic)
 
 
@@ -131,12 +133,9 @@ def _to_array(data: Any, name: str) -> Any:
 
 def _check_one_dtype(data: Any, array: np.ndarray, name: str) -> None:
     """Refuses data in which one row decides the dtype of the others."""
-    dtypes = {array.dtype}
+    dtypes = dtypes_without_missing(data, array)
     if isinstance(data, list | tuple):
         dtypes.update(np.asarray(row).dtype for row in data)
-    stated = getattr(getattr(data, "dtype", None), "numpy_dtype", None)  # pandas' nullable ones
-    if stated is not None:
-        dtypes.add(np.dtype(stated))
     found = {"text" if dtype.kind in "USO" else dtype.name for dtype in dtypes}
     if len(found) > 1:
         raise ValueError(

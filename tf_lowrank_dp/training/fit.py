@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp import _validate
 from tf_lowrank_dp._keras.compiled import called_by_fit, first_epoch
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.sampling import to_rows
@@ -112,6 +113,10 @@ def fit(
     """
     del shuffle
     refuse_nesting(model)
+    _validate.integer_at_least(0, epochs=epochs)
+    _validate.integer_at_least(0, initial_epoch=initial_epoch)
+    if steps_per_epoch is not None:  # of which none or fewer would be beyond every budget
+        _validate.integer_at_least(1, steps_per_epoch=steps_per_epoch)
     if not model.compiled:
         raise ValueError(
             f"Expected a compiled model. Received: '{model.name}', which is not. Call "

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import keras
 
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.state import look, note_in_file, things_of
 from tf_lowrank_dp.training.watched_weights import tell_changes
 
 
 @contextlib.contextmanager
-def post_processing(model: keras.Model) -> Iterator[None]:
+def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
     """States that values assigned to weights inside are functions of released ones alone.
 
     An average of the weights of several epochs, their rounding or pruning cost nothing more, but
@@ -24,6 +25,11 @@ def post_processing(model: keras.Model) -> Iterator[None]:
 
     Args:
         model: whose weights are assigned: any that holds them, compiled or not.
+        *others: all other private models whose weights the values are computed from, such as those
+            of an average: what was spent on them until now counts for this one as well.
+
+    Raises:
+        ValueError: the ledgers of the models contradict each other.
 
     Example:
 
@@ -39,6 +45,11 @@ def post_processing(model: keras.Model) -> Iterator[None]:
     False
     """
     tell_changes(model)
+    for other in others:
+        look(other)
+        SPENDING.add(things_of(model), SPENDING.ledger(things_of(other)))
+    if others:
+        note_in_file(model)
     try:
         yield
     finally:

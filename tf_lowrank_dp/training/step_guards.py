@@ -50,7 +50,8 @@ class BudgetGuard(keras.callbacks.Callback):
             run.engine.steps.assign_add(-run.engine.steps % length)
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        left = self._steps_per_epoch - batch  # where data end, the last execution is cut short
+        # Where data end, the last execution is cut short; where a step is taken, one is left.
+        left = max(1, self._steps_per_epoch - batch)
         check_run(self.model)
         check_budget(self.model, min(self.model.steps_per_execution, left), left)
 
