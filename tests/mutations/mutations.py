@@ -494,13 +494,20 @@ MUTATIONS = [
     ),
     mutation(
         1, "a batch of a sampler may hold other rows than were drawn", "training/draws.py",
-        "(rows == tf.shape(batch[PRESENCE], tf.int64)[0], _ROWS),", "",
+        "(rows == present, _ROWS),", "",
         "training/test_draws.py::"
         "test_a_batch_of_other_rows_than_were_drawn_is_refused[more-eager]",
     ),
     mutation(
+        1, "inputs of a batch may have other rows than its presence", "training/draws.py",
+        "(tf.shape(leaf, tf.int64)[0] == present, _UNALIKE)", "(tf.constant(True), _UNALIKE)",
+        "training/test_draws.py::"
+        "test_a_batch_whose_inputs_have_other_rows_than_its_presence_is_refused"
+        "[sampler-views-eager]",
+    ),
+    mutation(
         1, "a draw of another process is a draw of its own", "training/draws.py",
-        "(process == PROCESS, _ELSEWHERE),", "",
+        "(process == this_process(), _ELSEWHERE),", "",
         "training/test_draws.py::test_a_draw_of_another_process_is_refused[eager]",
     ),
     mutation(
@@ -1097,5 +1104,23 @@ MUTATIONS = [
         "for module in (function.__module__, written)", "for module in (function.__module__,)",
         "training/test_preprocessed.py::"
         "test_what_a_user_puts_into_a_stock_preprocessor_sees_one_row_at_a_time[Decorated-None]",
+    ),
+    mutation(
+        13, "a number of steps below one is taken for an epoch without end", "training/fit.py",
+        "_validate.integer_at_least(1, steps_per_epoch=steps_per_epoch)", "pass",
+        "training/test_budget.py::"
+        "test_a_number_of_steps_below_one_does_not_switch_the_budget_off[False--1]",
+    ),
+    mutation(
+        8, "a missing entry makes floats of the integers of other rows", "sampling/rows.py",
+        "dtypes = dtypes_without_missing(data, array)", "dtypes = {array.dtype}",
+        "sampling/test_rows.py::"
+        "test_a_missing_entry_does_not_change_the_other_rows_of_a_column[nullable]",
+    ),
+    mutation(
+        8, "a later batch of another dtype is converted", "sampling/batched_sources.py",
+        "tf.nest.map_structure(_widen, spec, element)  # TensorFlow would convert other dtypes", "",
+        "sampling/test_declared.py::"
+        "test_a_later_batch_of_another_dtype_ends_the_pass_instead_of_being_converted[generator]",
     ),
 ]  # fmt: skip

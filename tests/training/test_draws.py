@@ -238,6 +238,46 @@ def test_a_batch_of_other_rows_than_were_drawn_is_refused(kind, change):
     refused(kind, step, model, sampler.as_dataset().map(change), "the rows that were drawn")
 
 
+INPUTS = {
+    "views": lambda x: tf.repeat(x, 2, axis=0),
+    "one of them": lambda x: x[:1],
+}
+
+
+@KINDS
+@pytest.mark.parametrize("change", INPUTS)
+@pytest.mark.parametrize("stated", [False, True], ids=["sampler", "stated"])
+def test_a_batch_whose_inputs_have_other_rows_than_its_presence_is_refused(kind, change, stated):
+    """Twenty views of the first record took the places of all: it moved the sum by 20 clips."""
+    sampler = tfdp.PoissonSampler(X, batch_size=5, steps=1, pad_to_multiple=20)
+    if stated:
+        step, model = trainer_of(Sampling.poisson(20, 5))
+        batch = {"x": tf.constant(X), "presence": tf.ones([20])}
+        batches = tf.data.Dataset.from_tensors(batch)
+    else:
+        step, model = trainer_of(sampler)
+        batches = sampler.as_dataset()
+    changed = batches.map(lambda batch: {**batch, "x": INPUTS[change](batch["x"])})
+    refused(kind, step, model, changed, "as many rows as `presence`")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"presence": np.ones(20, bool)}, "(?s)1.0 for examples.*bool"),
+        ({"presence": np.ones((20, 1), "float32")}, r"(?s)shape \(b,\).*\(20, 1\)"),
+        ({"temperature": 2.0}, "first axis is the example"),
+        ({"temperature": tf.constant(2.0)}, "first axis is the example"),
+    ],
+    ids=["bool", "column", "number", "tensor"],
+)
+def test_batches_of_other_kinds_are_refused_with_the_remedy(change, match):
+    step, model = trainer_of(Sampling.poisson(20, 5))
+    with pytest.raises(ValueError, match=match):
+        step({"x": X, "presence": np.ones(20, "float32"), **change})
+    assert tfdp.privacy_spent(model, 1e-3) == 0.0
+
+
 @KINDS
 def test_one_draw_in_two_calls_of_a_graph_is_refused(kind):
     sampler = tfdp.PoissonSampler(X, batch_size=5, steps=1)

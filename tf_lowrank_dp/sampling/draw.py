@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import secrets
 from collections.abc import Iterator
@@ -11,11 +12,21 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.sampling.batch import DRAW, PRESENCE
+from tf_lowrank_dp.sampling.randomness import process_token
 
 NUMBERS = tf.TensorSpec((7,), tf.int64)
-PROCESS = secrets.randbits(62)  # draws of other ones may come out of a file
 
 _ITERATIONS = itertools.count()  # of all samplers of this process
+
+
+@functools.cache
+def _secret_of(process: tuple[int, int]) -> int:
+    return secrets.randbits(62)
+
+
+def this_process() -> int:
+    """A number that draws of this process have: those of others may come out of a file."""
+    return _secret_of(process_token())
 
 
 def poisson_draw(
@@ -63,7 +74,7 @@ def draw_numbers(num_examples: int, batch_size: int, seeded: bool) -> Iterator[n
     iteration = next(_ITERATIONS)
     for number in itertools.count():
         of = [num_examples, batch_size, seeded]
-        yield np.array([*of, PROCESS, iteration, number], np.int64)
+        yield np.array([*of, this_process(), iteration, number], np.int64)
 
 
 @tf.autograph.experimental.do_not_convert

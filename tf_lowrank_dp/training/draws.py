@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import DRAW, PRESENCE
-from tf_lowrank_dp.sampling.draw import PROCESS
+from tf_lowrank_dp.sampling.draw import this_process
 
 Check = tuple[tf.Tensor, str]
 """Whether something holds, bool `()`, and the sentence if it does not."""
@@ -50,6 +50,11 @@ _ROWS = (
     "views of its rows, or several draws joined, in which one record would count several times. "
     "Put all views of a record into one row, and state a larger batch_size in the sampler."
 )
+_UNALIKE = (
+    "Expected arrays of as many rows as `presence` has. Received: a batch with more or fewer in "
+    "one, so that rows would be of other examples, or of none. Change the rows of all arrays "
+    "alike; put several views of a record into one row."
+)
 _UNKNOWN = (
     "Expected batches of the sampler, which say in 'draw' which they are. Received: one without. "
     "Keep it where you change a batch, {**batch, 'x': ...}; or make the trainer with "
@@ -62,7 +67,8 @@ class Draws:
 
     Formal guarantee: of the batches of a sampler, none is released twice in this process, on one
     model or on several, in graphs as well; none of another process, size or rate is, none of a seed
-    that the trainer does not know, and none with another number of rows than were drawn.  (Two
+    that the trainer does not know, and none with another number of rows than were drawn.  Of any
+    batch, none is released whose arrays have other numbers of rows than its presence.  (Two
     graphs that take one batch at the same moment, in two threads, may both release it.)  Of other
     batches, none is released twice with the same arrays, by any trainer, in eager mode; in passes
     over shuffled data, none of a pass by one trainer.
@@ -96,19 +102,26 @@ class Draws:
             raise RuntimeError(_USED)
 
     def checks(self, batch: dict) -> list[Check]:
-        """What has to hold of a batch that says which draw it is."""
+        """What has to hold of a batch: of its rows, and of the draw that it says it is."""
+        present = tf.shape(batch[PRESENCE], tf.int64)[0]
+        checks = [
+            (tf.shape(leaf, tf.int64)[0] == present, _UNALIKE)
+            for leaf in _arrays(batch)
+            if isinstance(leaf, np.ndarray | tf.Tensor)
+        ]
         if DRAW not in batch:
-            return []
+            return checks
         draw = tf.convert_to_tensor(batch[DRAW])
         *of, seeded, process, iteration, number, rows = tf.unstack(draw)
         examples, size = (tf.constant(n, tf.int64) for n in self._stated)
         last = tf.gather(released_draws(), iteration % _SLOTS)
         newer = (iteration > last[0]) | ((iteration == last[0]) & (number > last[1]))
         return [
+            *checks,
             ((of[0] == examples) & (of[1] == size), _OTHER.format(self._sampling)),
-            (process == PROCESS, _ELSEWHERE),
+            (process == this_process(), _ELSEWHERE),
             ((seeded == 0) | self._seeded, _SEEDED),
-            (rows == tf.shape(batch[PRESENCE], tf.int64)[0], _ROWS),
+            (rows == present, _ROWS),
             (newer, _USED),
         ]
 

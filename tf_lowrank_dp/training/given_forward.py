@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
@@ -15,7 +16,7 @@ def check_batch(batch: Any) -> None:
     """Refuses what is no logical batch.
 
     Raises:
-        ValueError: it is no dict, or has no presence.
+        ValueError: it is no dict, or has no presence, or a leaf has no rows.
     """
     if not isinstance(batch, Mapping) or PRESENCE not in batch:
         received = sorted(batch) if isinstance(batch, Mapping) else f"a {type(batch).__name__}"
@@ -24,6 +25,19 @@ def check_batch(batch: Any) -> None:
             f"Received: {received}. Take batches from the sampler; to those of your data, whose "
             "sampling you state with tfdp.accounting.Sampling, add 'presence': tf.ones([rows])."
         )
+    presence = tf.convert_to_tensor(batch[PRESENCE])
+    if presence.shape.rank not in (1, None) or not presence.dtype.is_floating:
+        raise ValueError(
+            "Expected 'presence' of shape (b,), 1.0 for examples and 0.0 for padding. Received: "
+            f"shape {tuple(presence.shape)}, dtype {presence.dtype.name}. Take it as the sampler "
+            "gives it, or pass tf.cast(is_example, 'float32')."
+        )
+    for leaf in tf.nest.flatten(dict(batch)):
+        if np.ndim(leaf) == 0 if not tf.is_tensor(leaf) else leaf.shape.rank == 0:
+            raise ValueError(
+                "Expected arrays in a batch whose first axis is the example. Received: a number, "
+                f"{leaf!r}. Let forward take it from elsewhere."
+            )
 
 
 def with_outputs(forward: Callable) -> Callable:
