@@ -28,6 +28,8 @@ from benchmarks.results.recorded import (
 from benchmarks.results.script_version import STATES, mark, note, state
 from benchmarks.speed import clipping_methods
 from benchmarks.speed.peers.__main__ import table as rows_of_peers
+from tf_lowrank_dp.accounting import Sampling
+from tf_lowrank_dp.sampling.padding import part_rows, rows_computed
 
 _PART = re.compile(r"(<!-- recorded: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -198,6 +200,31 @@ def centring_cost_table() -> str:
     return table(rows) + note(lines("centring_cost"))
 
 
+def units_table() -> str:
+    """Epochs of units of several rows over those of as many single rows, and what is padded."""
+    rows = [["model", "units, copies of each", "epoch", "rows computed"]]
+    for run in lines("units"):
+        of = run["settings"]
+        single = _computed(of["rows"])
+        for copies, ratio in run["ratios"].items():
+            units = of["rows"] // int(copies)
+            rows.append(
+                [
+                    MODEL_NAMES[of["model"]] + mark([run]),
+                    f"{units}, {copies}",
+                    f"{ratio:.2f}",
+                    f"{_computed(units) / single:.2f}",
+                ]
+            )
+    return table(rows) + note(lines("units"))
+
+
+def _computed(units: int) -> float:
+    """Rows computed of each that is expected in a draw of so many, of data of any size."""
+    sampling = Sampling.poisson(num_examples=10**6, batch_size=units)
+    return rows_computed(units, part_rows(sampling)) / units
+
+
 def pate_table() -> str:
     """PATE at each epsilon, by the aggregator that held-out images choose with the first seed."""
     found: dict[tuple[float, str], list[dict]] = {}
@@ -224,6 +251,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "neurons": neurons,
     "centring": centring,
     "centring cost": centring_cost_table,
+    "units": units_table,
     "membership": membership,
     "pate": pate_table,
     "clipping methods": clipping_methods_table,
