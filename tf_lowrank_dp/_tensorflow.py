@@ -269,6 +269,12 @@ def number_of(dataset: tf.data.Dataset) -> int | None:
     return None if value is None or value.size != 1 else int(value.squeeze())
 
 
+def shard_of(dataset: tf.data.Dataset) -> tuple[int, int] | None:
+    """Number of the shards that `.shard` divides rows into, and which it is; None if unknown."""
+    numbers = [tf.get_static_value(number) for number in (dataset._num_shards, dataset._index)]
+    return None if None in numbers else (int(numbers[0]), int(numbers[1]))
+
+
 def windows_overlap(dataset: tf.data.Dataset) -> bool:
     """Whether an element comes in several windows of a `.window()`, or may."""
     numbers = dataset._size, dataset._shift, dataset._stride

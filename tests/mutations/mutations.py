@@ -1107,7 +1107,7 @@ MUTATIONS = [
     ),
     mutation(
         13, "a number of steps below one is taken for an epoch without end", "training/fit.py",
-        "_validate.integer_at_least(1, steps_per_epoch=steps_per_epoch)", "pass",
+        "_validate.integer_at_least(1, steps_per_epoch=steps_per_epoch)", "steps_per_epoch",
         "training/test_budget.py::"
         "test_a_number_of_steps_below_one_does_not_switch_the_budget_off[False--1]",
     ),

@@ -28,6 +28,7 @@ from tf_lowrank_dp._tensorflow import (
     operations_seen_by,
     pointwise_filters_without_strides,
     run_without,
+    shard_of,
     strategies_of,
     traced_bodies,
     windows_overlap,
@@ -250,6 +251,10 @@ def test_the_stages_of_a_pipeline_are_told_by_name_and_number():
             assert number_of(stage) == 3
     assert number_of(rows.repeat()) == -1 and number_of(rows) is None
     assert number_of(rows.batch(tf.random.uniform([], 1, 3, tf.int64))) in (1, 2)
+
+
+def test_shards_tell_which_they_are():
+    assert shard_of(tf.data.Dataset.range(9).shard(3, 2)) == (3, 2)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -67,6 +67,14 @@ def test_a_number_of_steps_below_one_does_not_switch_the_budget_off(
     assert spent(model) == 0.0
 
 
+def test_small_integers_of_numpy_plan_as_many_steps_as_others(private, small_model, data):
+    """100 steps in each of two epochs had been planned as -56."""
+    model = private(small_model(), epsilon=1.0, **FAST)
+    model.fit(*data(), batch_size=6, epochs=np.int8(2), steps_per_epoch=np.int8(100), verbose=0)
+    assert int(model.optimizer.iterations) == 200
+    assert spent(model) <= 1.0
+
+
 def test_a_step_that_is_taken_is_looked_at_whatever_the_steps_of_an_epoch_were_said_to_be(
     private, small_model, data
 ):

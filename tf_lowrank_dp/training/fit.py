@@ -113,10 +113,12 @@ def fit(
     """
     del shuffle
     refuse_nesting(model)
-    _validate.integer_at_least(0, epochs=epochs)
-    _validate.integer_at_least(0, initial_epoch=initial_epoch)
-    if steps_per_epoch is not None:  # of which none or fewer would be beyond every budget
-        _validate.integer_at_least(1, steps_per_epoch=steps_per_epoch)
+    epochs = _validate.integer_at_least(0, epochs=epochs)
+    initial_epoch = _validate.integer_at_least(0, initial_epoch=initial_epoch)
+    if steps_per_epoch is not None:  # fewer than one would be beyond every budget
+        steps_per_epoch = _validate.integer_at_least(1, steps_per_epoch=steps_per_epoch)
+    if not isinstance(validation_freq, Sequence | set):
+        validation_freq = _validate.integer_at_least(1, validation_freq=validation_freq)
     if not model.compiled:
         raise ValueError(
             f"Expected a compiled model. Received: '{model.name}', which is not. Call "

@@ -1,0 +1,147 @@
+"""Whether a row comes more than once in a pass over a `tf.data` pipeline, as its stages tell."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tf_lowrank_dp._tensorflow import inputs_of, kind_of, number_of, shard_of, windows_overlap
+
+OF_ROWS = ("Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "AssertCardinality")
+BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
+SOME = ("Take", "Skip", "Shard")
+_JOINS = ("Concatenate", "DirectedInterleave", "Zip")
+
+
+def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
+    """By what rows come more than once; nothing where the stages do not tell.
+
+    Args:
+        dataset: of rows.
+        of_pairs: whether pairs are others if one of their sides is, such as windows of one
+            repeated series; else a side that repeats is enough.
+    """
+    kind, sources = kind_of(dataset), _joined(dataset)
+    if kind == "Repeat" and number_of(dataset) != 1:
+        return "`.repeat()`"
+    if kind == "Window" and windows_overlap(dataset):
+        return "`.window()` whose windows overlap (shift= below size)"
+    if kind in _JOINS:
+        of_one = _apart if kind == "Zip" else _in_common
+        if any(of_one(*pair) for pair in itertools.combinations(sources, 2)):
+            if kind == "Zip":
+                return "pairs of rows of one data set that are in another order, or apart"
+            return "one data set several times behind each other, or parts of it that may overlap"
+    found = [repetition(source, of_pairs) for source in sources]
+    if kind == "Zip" and of_pairs and not all(found):
+        return ""
+    return next(filter(None, found), "")
+
+
+class _Part(NamedTuple):
+    """Rows of a data set: those at `start`, `start + step`, and so on, or fewer.
+
+    Attributes:
+        most: largest number of them.
+        shuffled: whether they are in another order.
+    """
+
+    start: int = 0
+    step: int = 1
+    most: float = math.inf
+    shuffled: bool = False
+
+    def is_apart_from(self, other: _Part) -> bool:
+        """Whether the two have no row in common, as far as can be told."""
+        if not self.most or not other.most:
+            return True
+        if self.end <= other.start or other.end <= self.start:
+            return True
+        return (self.start - other.start) % math.gcd(self.step, other.step) != 0
+
+    @property
+    def end(self) -> float:
+        return self.start + self.step * self.most
+
+
+def _in_common(one: tf.data.Dataset, other: tf.data.Dataset) -> bool:
+    """Whether two data sets may have rows of one and the same in common."""
+    (root, part), (other_root, other_part) = _part_of(one), _part_of(other)
+    if root is other_root:
+        return part is None or other_part is None or not part.is_apart_from(other_part)
+    if kind_of(root) in _JOINS:
+        return any(_in_common(source, other) for source in _joined(root))
+    if kind_of(other_root) in _JOINS:
+        return any(_in_common(one, source) for source in _joined(other_root))
+    return False
+
+
+def _apart(one: tf.data.Dataset, other: tf.data.Dataset) -> bool:
+    """Whether a row may be in several pairs of two sides: in other places of each."""
+    (root, part), (other_root, other_part) = _part_of(one), _part_of(other)
+    if root is other_root and part is not None and other_part is not None:
+        if not part.shuffled and not other_part.shuffled and part[:2] == other_part[:2]:
+            return False
+    elif part == _Part() and kind_of(root) == "Zip":
+        return any(_apart(source, other) for source in _joined(root))
+    elif other_part == _Part() and kind_of(other_root) == "Zip":
+        return any(_apart(one, source) for source in _joined(other_root))
+    return _in_common(one, other)
+
+
+def _part_of(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, _Part | None]:
+    """The data set whose rows these are, each of them once, and which of them; None if unknown."""
+    stages = []
+    while kind_of(dataset) in (*OF_ROWS, *SOME, *BATCHES, "Unbatch", "Restructured", "Repeat"):
+        if kind_of(dataset) == "Repeat" and number_of(dataset) != 1:
+            break
+        stages.append(dataset)
+        [dataset] = inputs_of(dataset)
+    part: _Part | None = _Part()
+    rows: int | None = 1  # of an element
+    for stage in reversed(stages):
+        kind = kind_of(stage)
+        if kind in BATCHES:
+            size = number_of(stage)
+            rows = (
+                None if size is None or rows is None else size * (1 if kind == "Rebatch" else rows)
+            )
+        elif kind == "Unbatch":
+            rows = 1
+        elif kind == "Shuffle" and part is not None:
+            part = part._replace(shuffled=True)
+        elif kind in SOME:
+            part = _selected(part, stage, rows)
+    return dataset, part
+
+
+def _selected(part: _Part | None, stage: tf.data.Dataset, rows: int | None) -> _Part | None:
+    """Some elements, each of so many rows, of a part; None where it is not known which."""
+    if part is None or part.shuffled or rows is None:
+        return None
+    if kind_of(stage) == "Shard":
+        shard = shard_of(stage)
+        if shard is None or rows > 1:
+            return None
+        shards, index = shard
+        most = part.most if math.isinf(part.most) else max(0, -(-(part.most - index) // shards))
+        start, step = part.start + index * part.step, part.step * shards
+        return part._replace(start=start, step=step, most=most)
+    number = number_of(stage)
+    if number is None:
+        return None
+    if kind_of(stage) == "Take":
+        return part if number < 0 else part._replace(most=min(part.most, number * rows))
+    if number < 0:  # nothing is left
+        return part._replace(most=0)
+    start, most = part.start + number * rows * part.step, max(0, part.most - number * rows)
+    return part._replace(start=start, most=most)
+
+
+def _joined(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """Where a dataset's rows come from; the first of what interleaves others says which is next."""
+    inputs = inputs_of(dataset)
+    return inputs[1:] if kind_of(dataset) == "DirectedInterleave" else inputs
