@@ -1123,4 +1123,9 @@ MUTATIONS = [
         "sampling/test_declared.py::"
         "test_a_later_batch_of_another_dtype_ends_the_pass_instead_of_being_converted[generator]",
     ),
+    mutation(
+        1, "parts of a data set are taken for different ones", "sampling/repeated_rows.py",
+        "or not part.is_apart_from(other_part)", "",
+        "sampling/test_repeated_rows.py::test_parts_with_common_rows_are_not[a wrong border]",
+    ),
 ]  # fmt: skip
