@@ -150,6 +150,13 @@ def test_a_missing_entry_does_not_change_the_other_rows_of_a_column(stated):
         rows.to_rows(Column([float("nan"), LARGE], **STATED[stated]), "x")
 
 
+def test_columns_without_rows_or_slices_are_what_numpy_makes_of_them():
+    assert rows.to_rows(tf.zeros((0, 3)), "x").shape == (0, 3)
+    for values in ([1.0, np.nan], np.array([1.0, np.nan])):
+        whole, unsliced = Column(values), type("Unsliced", (Column,), {"__getitem__": None})(values)
+        assert rows.to_rows(whole, "x").dtype == rows.to_rows(unsliced, "x").dtype == np.float64
+
+
 def test_tables_whose_columns_are_stated_to_be_of_several_dtypes_are_what_numpy_makes_of_them():
     table = Column([[1.0, 0.5], [2.0, np.nan]], dtypes=[NULLABLE, np.dtype("float64")])
     assert rows.to_rows(table, "x").dtype == np.float64

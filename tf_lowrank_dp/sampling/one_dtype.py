@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,11 +30,12 @@ def dtypes_without_missing(data: Any, array: np.ndarray) -> set[np.dtype]:
     stated = [dtype for column in _columns(data) for dtype in _numpy_dtypes(column)]
     if any(is_own for _, is_own in stated):
         found.add(np.result_type(*(dtype for dtype, _ in stated)))
-    if array.dtype.kind == "f" and callable(getattr(data, "__getitem__", None)):
+    if array.dtype.kind == "f" and array.size and callable(getattr(data, "__getitem__", None)):
         whole = ~np.isnan(array.reshape(len(array), -1)).any(axis=1)
         if not whole.all() and whole.any():
             row = int(np.argmax(whole))
-            found.add(np.asarray(data[row : row + 1]).dtype)
+            with contextlib.suppress(LookupError, TypeError, ValueError):  # it has no slices
+                found.add(np.asarray(data[row : row + 1]).dtype)
     return found
 
 
