@@ -400,6 +400,11 @@ ONCE = {
     "windows of a series": keras.utils.timeseries_dataset_from_array(
         np.zeros((19, 2)), np.zeros(10), sequence_length=10, batch_size=2
     ),
+    "windows of readings": LABELS.window(5, 1, drop_remainder=True)
+    .flat_map(lambda window: window.batch(5))
+    .map(lambda window: (window[:-1], window[-1]))
+    .apply(tf.data.experimental.assert_cardinality(10))
+    .batch(2),
     "paired": tf.data.Dataset.zip(ROWS.map(lambda x, y: x), ROWS.map(lambda x, y: y)).batch(2),
     "paired shares": tf.data.Dataset.zip(ROWS.shard(2, 0), ROWS.shard(2, 1)).batch(1),
     "paired with others": tf.data.Dataset.zip(ROWS, LABELS.shuffle(10)).batch(2),

@@ -27,8 +27,8 @@ def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
     kind, sources = kind_of(dataset), _joined(dataset)
     if kind == "Repeat" and number_of(dataset) != 1:
         return "`.repeat()`"
-    if kind == "Window" and windows_overlap(dataset):
-        return "`.window()` whose windows overlap (shift= below size)"
+    if kind == "FlatMap" and _gives_rows_of_overlapping_windows(dataset):
+        return "the rows of `.window()`s that overlap (shift= below size)"
     if kind in _JOINS:
         of_one = _apart if kind == "Zip" else _in_common
         if any(of_one(*pair) for pair in itertools.combinations(sources, 2)):
@@ -39,6 +39,21 @@ def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
     if kind == "Zip" and of_pairs and not all(found):
         return ""
     return next(filter(None, found), "")
+
+
+def _gives_rows_of_overlapping_windows(dataset: tf.data.Dataset) -> bool:
+    """Whether windows are taken apart again; one that stays whole is an example by itself."""
+    [windows] = inputs_of(dataset)
+    while kind_of(windows) in OF_ROWS:
+        [windows] = inputs_of(windows)
+    if kind_of(windows) != "Window" or not windows_overlap(windows):
+        return False
+    [rows] = inputs_of(windows)
+    shapes, of_rows = (
+        [str(getattr(spec, "shape", spec)) for spec in tf.nest.flatten(each.element_spec)]
+        for each in (dataset, rows)
+    )
+    return shapes == of_rows
 
 
 class _Part(NamedTuple):
