@@ -71,6 +71,7 @@ ACCEPTED = {
     "pairs of halves": tf.data.Dataset.zip(R.take(6), R.skip(6)),
     "halves in batches": R.batch(2).take(3).concatenate(R.skip(6).batch(2)),
     "nested pairs": tf.data.Dataset.zip(tf.data.Dataset.zip(R, R.map(abs)), R),
+    "pairs of batches": tf.data.Dataset.zip(R.batch(4), R.map(abs).batch(4)),
     "empty": R.concatenate(R.take(0)),
 }
 REFUSED = {
@@ -81,6 +82,7 @@ REFUSED = {
     "shares of what is shuffled": R.shuffle(9).shard(2, 0).concatenate(R.shuffle(9).shard(2, 1)),
     "pairs with a share": tf.data.Dataset.zip(R, R.shard(2, 1)),
     "pairs with what is moved on": tf.data.Dataset.zip(R, R.skip(1).concatenate(R.take(1))),
+    "pairs of batches of other sizes": tf.data.Dataset.zip(R.batch(2), R.batch(3)),
     "pairs within pairs": tf.data.Dataset.zip(tf.data.Dataset.zip(R, R.skip(1)), R),
 }
 

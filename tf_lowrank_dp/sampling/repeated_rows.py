@@ -61,12 +61,14 @@ class _Part(NamedTuple):
 
     Attributes:
         most: largest number of them.
+        rows: how many of them are in an element.
         shuffled: whether they are in another order.
     """
 
     start: int = 0
     step: int = 1
     most: float = math.inf
+    rows: int = 1
     shuffled: bool = False
 
     def is_apart_from(self, other: _Part) -> bool:
@@ -98,7 +100,7 @@ def _apart(one: tf.data.Dataset, other: tf.data.Dataset) -> bool:
     """Whether a row may be in several pairs of two sides: in other places of each."""
     (root, part), (other_root, other_part) = _part_of(one), _part_of(other)
     if root is other_root and part is not None and other_part is not None:
-        if not part.shuffled and not other_part.shuffled and part[:2] == other_part[:2]:
+        if part._replace(most=0) == other_part._replace(most=0) and not part.shuffled:
             return False
     elif part == _Part() and kind_of(root) == "Zip":
         return any(_apart(source, other) for source in _joined(root))
@@ -116,30 +118,29 @@ def _part_of(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, _Part | None]:
         stages.append(dataset)
         [dataset] = inputs_of(dataset)
     part: _Part | None = _Part()
-    rows: int | None = 1  # of an element
     for stage in reversed(stages):
         kind = kind_of(stage)
+        if part is None:
+            break
         if kind in BATCHES:
-            size = number_of(stage)
-            rows = (
-                None if size is None or rows is None else size * (1 if kind == "Rebatch" else rows)
-            )
+            size, before = number_of(stage), 1 if kind == "Rebatch" else part.rows
+            part = None if size is None else part._replace(rows=size * before)
         elif kind == "Unbatch":
-            rows = 1
-        elif kind == "Shuffle" and part is not None:
+            part = part._replace(rows=1)
+        elif kind == "Shuffle":
             part = part._replace(shuffled=True)
         elif kind in SOME:
-            part = _selected(part, stage, rows)
+            part = _selected(part, stage)
     return dataset, part
 
 
-def _selected(part: _Part | None, stage: tf.data.Dataset, rows: int | None) -> _Part | None:
-    """Some elements, each of so many rows, of a part; None where it is not known which."""
-    if part is None or part.shuffled or rows is None:
+def _selected(part: _Part, stage: tf.data.Dataset) -> _Part | None:
+    """Some elements of a part; None where it is not known which rows these are."""
+    if part.shuffled:
         return None
     if kind_of(stage) == "Shard":
         shard = shard_of(stage)
-        if shard is None or rows > 1:
+        if shard is None or part.rows > 1:
             return None
         shards, index = shard
         most = part.most if math.isinf(part.most) else max(0, -(-(part.most - index) // shards))
@@ -149,11 +150,11 @@ def _selected(part: _Part | None, stage: tf.data.Dataset, rows: int | None) -> _
     if number is None:
         return None
     if kind_of(stage) == "Take":
-        return part if number < 0 else part._replace(most=min(part.most, number * rows))
+        return part if number < 0 else part._replace(most=min(part.most, number * part.rows))
     if number < 0:  # nothing is left
         return part._replace(most=0)
-    start, most = part.start + number * rows * part.step, max(0, part.most - number * rows)
-    return part._replace(start=start, most=most)
+    rows = number * part.rows
+    return part._replace(start=part.start + rows * part.step, most=max(0, part.most - rows))
 
 
 def _joined(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
