@@ -33,7 +33,8 @@ def check_batch(batch: Any) -> None:
             "gives it, or pass tf.cast(is_example, 'float32')."
         )
     for leaf in tf.nest.flatten(dict(batch)):
-        if np.ndim(leaf) == 0 if not tf.is_tensor(leaf) else leaf.shape.rank == 0:
+        rank = leaf.shape.rank if tf.is_tensor(leaf) else np.ndim(leaf)
+        if rank == 0:
             raise ValueError(
                 "Expected arrays in a batch whose first axis is the example. Received: a number, "
                 f"{leaf!r}. Let forward take it from elsewhere."

@@ -8,6 +8,11 @@ from collections.abc import Iterable
 import keras
 
 _PUBLIC = ("epsilon", "learning_rate", "lr")
+_WATCHING = (
+    keras.callbacks.EarlyStopping,
+    keras.callbacks.ModelCheckpoint,
+    keras.callbacks.ReduceLROnPlateau,
+)
 
 
 def warn_about_choices(
@@ -38,17 +43,11 @@ def warn_about_choices(
 
 def _choice(callback: keras.callbacks.Callback, is_split: bool) -> str:
     """What a callback chooses by, if it is private; nothing else."""
-    kind, monitor = type(callback).__name__, "loss"
-    if isinstance(callback, keras.callbacks.ModelCheckpoint) and not callback.save_best_only:
-        return ""
-    if not isinstance(callback, keras.callbacks.TerminateOnNaN):
-        kinds = (
-            keras.callbacks.EarlyStopping,
-            keras.callbacks.ReduceLROnPlateau,
-            keras.callbacks.ModelCheckpoint,
-        )
-        if not isinstance(callback, kinds):
-            return ""
+    if isinstance(callback, keras.callbacks.TerminateOnNaN):
+        monitor = "loss"
+    elif isinstance(callback, _WATCHING) and getattr(callback, "save_best_only", True):
         monitor = callback.monitor
+    else:
+        return ""
     is_public = monitor in _PUBLIC or (monitor.startswith("val_") and not is_split)
-    return "" if is_public else f"{kind} of '{monitor}'"
+    return "" if is_public else f"{type(callback).__name__} of '{monitor}'"
