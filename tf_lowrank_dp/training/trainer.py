@@ -147,12 +147,12 @@ class PrivateTrainer:
                 its release, or is of another sampler; shuffled data are not read through
                 `one_pass`.
         """
+        refuse_distribution(data=batch)
         check_batch(batch)
         with self._lock:  # what is checked is released before another thread checks
             return self._gradients(forward, batch)
 
     def _gradients(self, forward: Callable, batch: dict) -> list[tf.Tensor]:
-        refuse_distribution(data=batch)
         self._check_present()
         if tf.executing_eagerly():
             self.check_budget()  # `apply` looks at the values, which a release does not change
