@@ -509,6 +509,32 @@ def test_a_later_batch_of_another_shape_ends_the_pass_with_a_sentence():
         list(batches)
 
 
+NUMBERS = tf.data.Dataset.range(8).batch(4)
+UNEQUAL = {
+    "views": NUMBERS.map(lambda x: (tf.repeat(x, 4, axis=0), x)),
+    "views of one input": NUMBERS.map(lambda x: {"a": x, "b": tf.repeat(x, 4, axis=0)}),
+    "moved on by one": NUMBERS.map(lambda x: {"a": x, "b": tf.concat([[-1], x], 0)}),
+    "missing targets": NUMBERS.map(lambda x: (x, x[:2])),
+    "missing weights": NUMBERS.map(lambda x: (x, x, tf.ones([2]))),
+}
+
+
+@pytest.mark.parametrize("data", UNEQUAL)
+@pytest.mark.parametrize(
+    "stated",
+    [{"sampling": "shuffle"}, {"sampling": "poisson", "sampling_rate": 1.0, "num_examples": 4}],
+    ids=["shuffle", "poisson"],
+)
+def test_arrays_of_a_batch_with_other_rows_than_each_other_end_the_pass(data, stated):
+    """One input with twelve rows for each of the other took the places of all: 6.8 clips for 2."""
+    source = UNEQUAL[data]
+    if stated["sampling"] == "poisson":
+        source = tf.data.Dataset.range(1).flat_map(lambda _: UNEQUAL[data])
+    batches, _ = declared_dataset(source, batch_size=4, **stated)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="same number of rows.*other examples"):
+        list(batches)
+
+
 @pytest.mark.parametrize("kind", ["PyDataset", "generator", "function"])
 def test_lists_of_a_source_are_inputs_and_targets_as_in_keras(kind):
     batches = [Lists()[index] for index in range(3)]

@@ -11,8 +11,8 @@ from tf_lowrank_dp.sampling.repeated_rows import repetition
 ROWS = 12
 
 
-def some_stage(dataset, rng, batched):
-    """One more stage, and whether elements are batches behind it."""
+def some_stage(dataset, rng, depth):
+    """One more stage, and how often rows are batched behind it."""
     n = int(rng.integers(0, 9))
     stages = [
         lambda: dataset.take(n),
@@ -22,22 +22,29 @@ def some_stage(dataset, rng, batched):
         lambda: dataset.shuffle(ROWS),
         lambda: dataset.map(lambda row: row),
         lambda: dataset.repeat(1),
-        lambda: dataset.unbatch() if batched else dataset.batch(1 + n % 3),
+        lambda: dataset.rebatch(1 + n % 4) if depth else dataset.scan(0, lambda s, x: (s, x)),
+        lambda: dataset.unbatch() if depth else dataset.batch(1 + n % 3),
+        lambda: dataset.batch(1 + n % 3),
     ]
     chosen = int(rng.integers(len(stages)))
-    return stages[chosen](), batched != (chosen == len(stages) - 1)
+    batched = chosen == 9 or (chosen == 8 and not depth)
+    return stages[chosen](), depth + batched - (chosen == 8 and depth > 0)
 
 
 def some_rows(source, rng):
-    dataset, batched = source, False
-    for _ in range(int(rng.integers(0, 4))):
-        dataset, batched = some_stage(dataset, rng, batched)
-    return dataset.unbatch() if batched else dataset
+    dataset, depth = source, 0
+    for _ in range(int(rng.integers(0, 5))):
+        dataset, depth = some_stage(dataset, rng, depth)
+    for _ in range(depth):
+        dataset = dataset.unbatch()
+    return dataset
 
 
 def some_pipeline(rng):
     source = tf.data.Dataset.range(ROWS)
-    parts = [some_rows(source, rng) for _ in range(3)]
+    thirds = [source.take(4), source.skip(4).take(4), source.skip(8)]
+    sources = [[source] * 3, thirds, [source.shard(3, i) for i in range(3)]]
+    parts = [some_rows(each, rng) for each in sources[int(rng.integers(3))]]
     first = [parts[0].concatenate(parts[1]), tf.data.Dataset.zip(parts[0], parts[1])]
     if rng.random() < 0.5:
         return first[0].concatenate(parts[2])
@@ -49,20 +56,35 @@ def some_pipeline(rng):
 
 def most_often(dataset):
     """In how many elements of a pass the row is that is in most."""
-    rows = [set(np.ravel(tf.nest.flatten(element)).tolist()) for element in dataset]
+    rows = [
+        set(itertools.chain(*(np.ravel(leaf).tolist() for leaf in tf.nest.flatten(element))))
+        for element in dataset
+    ]
     found = list(itertools.chain.from_iterable(rows))
     return max(map(found.count, found), default=0)
+
+
+def runs(dataset):
+    """Not where batches of several sizes are batched again."""
+    try:
+        return most_often(dataset) >= 0
+    except tf.errors.InvalidArgumentError:
+        return False
 
 
 @pytest.mark.parametrize("seed", range(150))
 def test_what_is_accepted_has_each_row_once(seed):
     """Parts with a wrong border moved 4 clips for 2."""
-    dataset = some_pipeline(np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    dataset = next(filter(runs, (some_pipeline(rng) for _ in range(50))))
     if not repetition(dataset):
         assert max(most_often(dataset) for _ in range(2)) <= 1
 
 
 R = tf.data.Dataset.range(ROWS)
+PAIRS = tf.data.Dataset.from_tensor_slices(np.arange(ROWS).reshape(-1, 2))
+WINDOWS = R.window(4, shift=2, drop_remainder=True)
+KEPT = R.shuffle(9).concatenate(R.take(0))
 ACCEPTED = {
     "three parts": R.take(4).concatenate(R.skip(4).take(4)).concatenate(R.skip(8)),
     "shares of shares": R.shard(2, 0)
@@ -73,6 +95,13 @@ ACCEPTED = {
     "nested pairs": tf.data.Dataset.zip(tf.data.Dataset.zip(R, R.map(abs)), R),
     "pairs of batches": tf.data.Dataset.zip(R.batch(4), R.map(abs).batch(4)),
     "empty": R.concatenate(R.take(0)),
+    "batches of batches": R.batch(2).batch(2).unbatch().take(3).unbatch().concatenate(R.skip(6)),
+    "halves of what rows hold": PAIRS.unbatch().take(4).concatenate(PAIRS.unbatch().skip(4)),
+    "halves of rows that hold several": PAIRS.take(2)
+    .unbatch()
+    .concatenate(PAIRS.skip(2).unbatch()),
+    "halves of others' batches": R.batch(3).rebatch(2).take(2).concatenate(R.skip(4).batch(2)),
+    "scanned halves": R.take(6).scan(0, lambda s, x: (s, x)).concatenate(R.skip(6)),
 }
 REFUSED = {
     "a wrong border": R.take(4).concatenate(R.skip(4).take(4)).concatenate(R.skip(6)),
@@ -83,6 +112,15 @@ REFUSED = {
     "pairs with a share": tf.data.Dataset.zip(R, R.shard(2, 1)),
     "pairs with what is moved on": tf.data.Dataset.zip(R, R.skip(1).concatenate(R.take(1))),
     "pairs of batches of other sizes": tf.data.Dataset.zip(R.batch(2), R.batch(3)),
+    "batches of batches": R.batch(4).batch(2).unbatch().take(2).unbatch().concatenate(R.skip(4)),
+    "rows that hold several": PAIRS.take(2).unbatch().concatenate(PAIRS.unbatch().skip(2)),
+    "others' batches": PAIRS.take(2).rebatch(1).unbatch().concatenate(PAIRS.rebatch(1).skip(2)),
+    "what is scanned": R.scan(0, lambda s, x: (s, x)).concatenate(R),
+    "ragged batches": R.ragged_batch(4).map(lambda x: x).unbatch().concatenate(R),
+    "halves of what is joined and shuffled": KEPT.take(6).concatenate(KEPT.skip(6)),
+    "windows in two stages": WINDOWS.flat_map(lambda w: w.batch(4)).unbatch(),
+    "windows in parts": WINDOWS.flat_map(lambda w: w.batch(2)).unbatch(),
+    "windows side by side": WINDOWS.interleave(lambda w: w, cycle_length=2),
     "pairs within pairs": tf.data.Dataset.zip(tf.data.Dataset.zip(R, R.skip(1)), R),
 }
 

@@ -126,7 +126,7 @@ def test_noise_of_two_gradients_of_one_batch_differs(private, small_model, data)
     trainer = tfdp.PrivateTrainer(model, sampler.sampling, steps=2)
     batch = next(iter(sampler))
     del batch["draw"]
-    copies = [{**batch, "presence": batch["presence"].copy()} for _ in range(2)]
+    copies = [tf.nest.map_structure(np.copy, batch) for _ in range(2)]
     first, second = (trainer.gradients(forward_of(model), copy) for copy in copies)
     assert all(np.all(np.not_equal(a, b)) for a, b in zip(first, second, strict=True))
 

@@ -17,6 +17,11 @@ from tf_lowrank_dp.sampling.iterators import position_of, started
 from tf_lowrank_dp.sampling.upstream import refuse_sampled
 
 _READ_AHEAD = 2  # batches that show which axes vary, as many as Keras looks at
+_OTHER_ROWS = (
+    "Expected batches: every array with the same number of rows along its first axis. Received: a "
+    "batch whose arrays have other numbers of rows than each other, so that rows would be of other "
+    "examples. Put several views of an example into one row."
+)
 _NOTHING = tf.type_spec_from_value(None)  # TensorFlow 2.18 has no name for it
 
 
@@ -78,7 +83,10 @@ def static_batch_size(element_spec: tuple) -> int | None:
 
 
 def leading_dimension(element: tuple) -> int | tf.Tensor:
-    """The number of rows of a batch, static if its spec says so.
+    """The number of rows of a batch, static if its spec says so of all arrays.
+
+    Guarantee: what is computed with it ends with an error where arrays of a batch have other
+    numbers of rows than each other, so that rows would be of other examples, or of none.
 
     Example:
 
@@ -86,10 +94,14 @@ def leading_dimension(element: tuple) -> int | tf.Tensor:
     >>> leading_dimension((tf.zeros([4, 2]), None))
     4
     """
-    leaf = next(leaf for leaf in tf.nest.flatten(element) if leaf is not None)
-    if leaf.shape.rank is not None and leaf.shape[0] is not None:
-        return leaf.shape[0]
-    return tf.shape(leaf)[0]
+    leaves = [leaf for leaf in tf.nest.flatten(element) if leaf is not None]
+    static = {_rows_of_spec(leaf) for leaf in leaves}
+    if len(static) == 1 and static != {None}:
+        return static.pop()
+    first, *others = [tf.shape(leaf)[0] for leaf in leaves]
+    same = [tf.debugging.assert_equal(rows, first, _OTHER_ROWS) for rows in others]
+    with tf.control_dependencies(same):
+        return tf.identity(first)
 
 
 def _rows_of_spec(spec: Any) -> int | None:

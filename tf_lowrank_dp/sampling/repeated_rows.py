@@ -10,9 +10,13 @@ import tensorflow as tf
 
 from tf_lowrank_dp._tensorflow import inputs_of, kind_of, number_of, shard_of, windows_overlap
 
-OF_ROWS = ("Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "AssertCardinality")
+OF_ROWS = (
+    "Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "AssertCardinality",
+    "Restructured",
+)  # fmt: skip
 BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
 SOME = ("Take", "Skip", "Shard")
+_APART = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch")
 _JOINS = ("Concatenate", "DirectedInterleave", "Zip")
 
 
@@ -27,7 +31,7 @@ def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
     kind, sources = kind_of(dataset), _joined(dataset)
     if kind == "Repeat" and number_of(dataset) != 1:
         return "`.repeat()`"
-    if kind == "FlatMap" and _gives_rows_of_overlapping_windows(dataset):
+    if kind in _APART and _gives_rows_of_overlapping_windows(dataset):
         return "the rows of `.window()`s that overlap (shift= below size)"
     if kind in _JOINS:
         of_one = _apart if kind == "Zip" else _in_common
@@ -43,17 +47,20 @@ def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
 
 def _gives_rows_of_overlapping_windows(dataset: tf.data.Dataset) -> bool:
     """Whether windows are taken apart again; one that stays whole is an example by itself."""
-    [windows] = inputs_of(dataset)
-    while kind_of(windows) in OF_ROWS:
-        [windows] = inputs_of(windows)
+    windows, batched = dataset, 0
+    while kind_of(windows) in (*OF_ROWS, *SOME, *BATCHES, *_APART):
+        batched += kind_of(windows) in BATCHES
+        batched -= kind_of(windows) == "Unbatch"
+        windows = inputs_of(windows)[0]
     if kind_of(windows) != "Window" or not windows_overlap(windows):
         return False
     [rows] = inputs_of(windows)
-    shapes, of_rows = (
-        [str(getattr(spec, "shape", spec)) for spec in tf.nest.flatten(each.element_spec)]
-        for each in (dataset, rows)
-    )
-    return shapes == of_rows
+    return batched < 0 or _shapes_of(dataset) == _shapes_of(rows)
+
+
+def _shapes_of(dataset: tf.data.Dataset) -> list[str]:
+    leaves = tf.nest.flatten(dataset.element_spec)
+    return [str(getattr(spec, "shape", spec)) for spec in leaves]
 
 
 class _Part(NamedTuple):
@@ -61,20 +68,37 @@ class _Part(NamedTuple):
 
     Attributes:
         most: largest number of them.
-        rows: how many of them are in an element.
+        batches: sizes of the batches that they are in, and of batches of these.
         shuffled: whether they are in another order.
+        outer: those that held these, before they were taken apart.
     """
 
     start: int = 0
     step: int = 1
     most: float = math.inf
-    rows: int = 1
+    batches: tuple[int, ...] = ()
     shuffled: bool = False
+    outer: _Part | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many of them are in an element."""
+        return math.prod(self.batches)
+
+    def taken_apart(self) -> _Part:
+        """What `.unbatch()` gives."""
+        if self.batches:
+            return self._replace(batches=self.batches[:-1])
+        return _Part(shuffled=self.shuffled, outer=self)
 
     def is_apart_from(self, other: _Part) -> bool:
         """Whether the two have no row in common, as far as can be told."""
+        if self.outer and other.outer and self.outer.is_apart_from(other.outer):
+            return True
         if not self.most or not other.most:
             return True
+        if self.outer != other.outer:  # they are counted from other beginnings
+            return False
         if self.end <= other.start or other.end <= self.start:
             return True
         return (self.start - other.start) % math.gcd(self.step, other.step) != 0
@@ -89,11 +113,9 @@ def _in_common(one: tf.data.Dataset, other: tf.data.Dataset) -> bool:
     (root, part), (other_root, other_part) = _part_of(one), _part_of(other)
     if root is other_root:
         return part is None or other_part is None or not part.is_apart_from(other_part)
-    if kind_of(root) in _JOINS:
+    if inputs_of(root):  # what is joined, or a stage of which is known where its rows are from
         return any(_in_common(source, other) for source in _joined(root))
-    if kind_of(other_root) in _JOINS:
-        return any(_in_common(one, source) for source in _joined(other_root))
-    return False
+    return any(_in_common(one, source) for source in _joined(other_root))
 
 
 def _apart(one: tf.data.Dataset, other: tf.data.Dataset) -> bool:
@@ -112,26 +134,35 @@ def _apart(one: tf.data.Dataset, other: tf.data.Dataset) -> bool:
 def _part_of(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, _Part | None]:
     """The data set whose rows these are, each of them once, and which of them; None if unknown."""
     stages = []
-    while kind_of(dataset) in (*OF_ROWS, *SOME, *BATCHES, "Unbatch", "Restructured", "Repeat"):
+    while kind_of(dataset) in (*OF_ROWS, *SOME, *BATCHES, "Unbatch", "Repeat"):
         if kind_of(dataset) == "Repeat" and number_of(dataset) != 1:
             break
         stages.append(dataset)
         [dataset] = inputs_of(dataset)
-    part: _Part | None = _Part()
+    part: _Part | None = _Part(shuffled=_shuffles(dataset))
     for stage in reversed(stages):
         kind = kind_of(stage)
         if part is None:
             break
+        if kind == "Rebatch":
+            part = part.taken_apart()
         if kind in BATCHES:
-            size, before = number_of(stage), 1 if kind == "Rebatch" else part.rows
-            part = None if size is None else part._replace(rows=size * before)
+            size = number_of(stage)
+            part = None if size is None else part._replace(batches=(*part.batches, size))
         elif kind == "Unbatch":
-            part = part._replace(rows=1)
+            part = part.taken_apart()
         elif kind == "Shuffle":
             part = part._replace(shuffled=True)
         elif kind in SOME:
             part = _selected(part, stage)
     return dataset, part
+
+
+def _shuffles(dataset: tf.data.Dataset) -> bool:
+    """Whether the order of a data set may be another each time that it is read."""
+    return kind_of(dataset) in ("Shuffle", "DirectedInterleave") or any(
+        map(_shuffles, inputs_of(dataset))
+    )
 
 
 def _selected(part: _Part, stage: tf.data.Dataset) -> _Part | None:

@@ -28,8 +28,8 @@ _USED = (
     "Expected a batch of its own for each call: a release is accounted as that of an independent "
     "draw. Received: a batch that had its release, by this or another trainer, or one that was "
     "drawn before it. Take the next batch of the sampler, for each of several models, do not cache "
-    "its batches, and take them in their order; for larger models pass "
-    "make_private(model, microbatch_size=...)."
+    "its batches, and take them in their order; of a buffer that you fill anew pass a copy; for "
+    "larger models pass make_private(model, microbatch_size=...)."
 )
 _OTHER = (
     "Expected {0.kind} batches of {0.batch_size} examples at a rate of {0.sampling_rate}, as the "
@@ -70,8 +70,8 @@ class Draws:
     that the trainer does not know, and none with another number of rows than were drawn.  Of any
     batch, none is released whose arrays have other numbers of rows than its presence.  (Two
     graphs that take one batch at the same moment, in two threads, may both release it.)  Of other
-    batches, none is released twice with the same arrays, by any trainer, in eager mode; in passes
-    over shuffled data, none of a pass by one trainer.
+    batches, none is released twice with the same arrays, by any trainer, in eager mode: all but
+    presence, or presence and another.  In passes over shuffled data, none of a pass by one trainer.
 
     Args:
         sampling: as it is accounted.
@@ -95,20 +95,15 @@ class Draws:
             raise RuntimeError(_UNKNOWN)
         if not tf.executing_eagerly() or self._sampling.sampling_rate == 1.0:
             return  # a full batch is the same at each step
-        others = [*_arrays(batch)]
-        if self._had_release(batch[PRESENCE]) and (
-            not others or any(map(self._had_release, others))
-        ):
+        had = [self._had_release(array) for array in _arrays(batch)]
+        several = had and (any if self._had_release(batch[PRESENCE]) else all)(had)
+        if several or (not had and self._had_release(batch[PRESENCE])):
             raise RuntimeError(_USED)
 
     def checks(self, batch: dict) -> list[Check]:
         """What has to hold of a batch: of its rows, and of the draw that it says it is."""
         present = tf.shape(batch[PRESENCE], tf.int64)[0]
-        checks = [
-            (tf.shape(leaf, tf.int64)[0] == present, _UNALIKE)
-            for leaf in _arrays(batch)
-            if isinstance(leaf, np.ndarray | tf.Tensor)
-        ]
+        checks = [(_rows_of(leaf) == present, _UNALIKE) for leaf in _arrays(batch)]
         if DRAW not in batch:
             return checks
         draw = tf.convert_to_tensor(batch[DRAW])
@@ -129,7 +124,8 @@ class Draws:
         """Takes note of a batch of which the checks hold; returns what does it in a graph."""
         if tf.executing_eagerly():
             arrays = [batch[PRESENCE], *_arrays(batch)]
-            self._had.update({id(array): array for array in arrays})
+            kept = [array for array in arrays if type(array).__weakrefoffset__]
+            self._had.update({id(array): array for array in kept})
         if DRAW not in batch:
             return []
         draw = tf.convert_to_tensor(batch[DRAW])[4:6]
@@ -177,8 +173,13 @@ def released_draws() -> tf.Variable:
 def _arrays(batch: dict) -> Iterator[Any]:
     """All of a batch but its presence and its numbers."""
     rest = {key: part for key, part in batch.items() if key not in (PRESENCE, DRAW)}
-    leaves = tf.nest.flatten(rest)
-    return (leaf for leaf in leaves if isinstance(leaf, np.ndarray) or tf.is_tensor(leaf))
+    return iter(tf.nest.flatten(rest))
+
+
+def _rows_of(array: Any) -> int | tf.Tensor:
+    """The length of its first axis, as of the tensor that is made of it."""
+    known = isinstance(array, np.ndarray)
+    return array.shape[0] if known else tf.shape(tf.convert_to_tensor(array), tf.int64)[0]
 
 
 def all_hold(checks: Sequence[Check]) -> tf.Tensor:

@@ -37,7 +37,8 @@ def check_batch(batch: Any) -> None:
         if rank == 0:
             raise ValueError(
                 "Expected arrays in a batch whose first axis is the example. Received: a number, "
-                f"{leaf!r}. Let forward take it from elsewhere."
+                f"of type {type(leaf).__name__}. Make arrays of lists; let forward take what all "
+                "examples share from elsewhere."
             )
 
 

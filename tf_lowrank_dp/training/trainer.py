@@ -156,11 +156,11 @@ class PrivateTrainer:
         self._check_present()
         if tf.executing_eagerly():
             self.check_budget()  # `apply` looks at the values, which a release does not change
+        refuse_composites(batch)
         checks, given = [*self._passes.checks(), *self._draws.checks(batch)], batch
         if tf.executing_eagerly():
             refuse(checks)
         self._draws.refuse(batch)
-        refuse_composites(batch)
         batch = tf.nest.map_structure(tf.convert_to_tensor, dict(batch))
         presence = batch.pop(PRESENCE)
         batch.pop(DRAW, None)
