@@ -24,8 +24,9 @@ def check_coverage(variables: Sequence, sites: Sequence[Site]) -> None:
         raise UnsupportedModelError(
             "Expected every trainable variable to take part in the forward pass through a layer "
             f"that can be captured. Received: no gradient source for {missing}. Freeze these "
-            "variables (layer.trainable = False), remove the unused layers, or register the "
-            "surrounding layer's class with tf_lowrank_dp.layers.register_fallback."
+            "variables (variable.trainable = False, or that of their layer), remove the unused "
+            "layers, or register the surrounding layer's class with "
+            "tf_lowrank_dp.layers.register_fallback."
         )
 
 

@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.layers.not_recorded import other_rows
 from tf_lowrank_dp.layers.operations import Root, Step, meetings
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
 from tf_lowrank_dp.per_example.units import SumOfRows
@@ -242,15 +243,7 @@ class Recorder:
             return tf.identity(output)
         if rows == 1:
             return tf.repeat(output, self._size, axis=0)
-        raise UnsupportedModelError(
-            f"Expected the first axis of the output of layer '{layer}' to be that of the examples. "
-            f"Received: shape {tuple(output.shape)}, and {size or 'unknown'} examples. "
-            "If the output is the same for all examples, give the layer's input a first axis of "
-            "length 1 (keras.ops.expand_dims(x, 0)) and keep it. If examples were joined with "
-            "another axis, keep the rows of each next to each other, put the layer into one of "
-            "your own, which is then differentiated as a whole, or use "
-            "gradient_method='vectorized'."
-        )
+        raise other_rows(layer, tuple(output.shape), size or "unknown")
 
 
 def _summed(build: Callable[..., PerExampleGradient], each: int) -> Callable[..., SumOfRows]:

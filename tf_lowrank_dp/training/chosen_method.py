@@ -17,12 +17,13 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.methods import METHODS, RECORDED
 from tf_lowrank_dp.gradient_methods.trial import forget_plan
+from tf_lowrank_dp.layers.not_recorded import NotRecordedError
 from tf_lowrank_dp.tracing.example_axis import UNROLLED, Label, Rows, unmistakable_size
 from tf_lowrank_dp.tracing.random_draws import Source
 from tf_lowrank_dp.tracing.random_ops import ConstantSource, random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
-from tf_lowrank_dp.training.gradient_probe import OtherGradientsError, computes_in_float32
+from tf_lowrank_dp.training.gradient_probe import computes_in_float32
 from tf_lowrank_dp.training.probe import probe
 from tf_lowrank_dp.training.random_batch import RANGES, random_batch
 from tf_lowrank_dp.training.row_proof import RowProof, prove_rows
@@ -85,6 +86,10 @@ def choose(
         recorded = step(method, units)
         try:
             traced, part, results = recorded.traced()
+        except NotRecordedError as error:
+            if method != "auto":
+                raise
+            return RowProof(False, error.by)
         except UnsupportedModelError:
             raise
         except _UNTRACEABLE as error:
@@ -111,10 +116,10 @@ def choose(
         return chosen
     try:
         proof = probe(model, forward, element_spec, prove=prove)
-    except OtherGradientsError as error:  # which are found where all else is proven
+    except NotRecordedError as error:  # by other gradients, where all else is proven
         if method != "auto" or not tried:
             raise
-        proof = RowProof(False, f"what uses '{error.path}' outside of its layer")
+        proof = RowProof(False, error.by)
     if proof.proven:
         return tried[-1]
     if method != "auto":

@@ -124,9 +124,9 @@ def fit(
             f"Expected a compiled model. Received: '{model.name}', which is not. Call "
             "model.compile(optimizer, loss) with a private optimizer first."
         )
+    validate_training_step(model)
     optimizer = private_optimizer(model)
     optimizer.check_settings()
-    validate_training_step(model)
     warn_about_adapted_layers(model, augment, x.map if isinstance(x, Records) else None)
     callbacks = as_list(callbacks)
     warn_about_choices(callbacks, validation_split if validation_data is None else 0.0)

@@ -13,25 +13,11 @@ import tensorflow as tf
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp._tensorflow import pointwise_filters_without_strides
 from tf_lowrank_dp._types import Nested
-from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
+from tf_lowrank_dp.layers.not_recorded import NotRecordedError
 from tf_lowrank_dp.tracing.example_axis import unmistakable_size
 from tf_lowrank_dp.tracing.random_ops import ConstantSource, random_numbers_from
-
-
-class OtherGradientsError(UnsupportedModelError):
-    """Gradients of recorded layers do not add up to the ordinary one.
-
-    Args:
-        message: for who has asked for recorded layers.
-        path: of the variable.
-    """
-
-    def __init__(self, message: str, path: str):
-        super().__init__(message)
-        self.path = path
-
 
 # Of gradients, and the share of the whole gradient with which a variable's is at least compared.
 _LEAST = 5  # examples
@@ -60,7 +46,7 @@ def check_gradients(
         weights: values of the trainable variables, all of which are tried.
 
     Raises:
-        OtherGradientsError: names a variable whose gradient would be wrong.
+        NotRecordedError: names a variable whose gradient would be wrong.
     """
     some = unmistakable_size(_LEAST, graph)
     rows = unmistakable_size(some + 1, graph)
@@ -116,7 +102,7 @@ def _compare(model: keras.Model, found: Sequence[tf.Tensor], expected: Sequence[
         error = float(tf.norm(gradient - reference)) if same_shape else math.inf
         scale = max(float(tf.norm(reference)), share * whole, 1e-12)
         if not error <= tolerance * scale:
-            raise OtherGradientsError(
+            raise NotRecordedError(
                 "Expected per-example gradients that add up to the ordinary gradient. Received: on "
                 f"random data, that of '{variable.path}' is off by {error / scale:.2g} of its norm."
                 " Either the model takes examples out of their order, or uses a weight in a way "
@@ -124,5 +110,5 @@ def _compare(model: keras.Model, found: Sequence[tf.Tensor], expected: Sequence[
                 "gradient_method='vectorized', or register the class of the surrounding layer "
                 "with tf_lowrank_dp.layers.register_fallback. A penalty on weights is a "
                 "kernel_regularizer, not a part of the examples' losses.",
-                variable.path,
+                f"what uses '{variable.path}' outside of its layer",
             )

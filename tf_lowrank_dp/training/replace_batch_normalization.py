@@ -128,9 +128,9 @@ def _same_layer(layer: keras.layers.Layer) -> keras.layers.Layer:
             raise UnsupportedModelError(
                 "Expected layers that can be made anew from their configuration. Received: "
                 f"'{layer.name}', a {type(layer).__name__}, whose get_config does not give the "
-                "arguments of its __init__. Write get_config, or use "
-                "keras.layers.GroupNormalization in the model's code in place of "
-                "BatchNormalization."
+                "arguments of its __init__. Write get_config, use keras.layers.GroupNormalization "
+                "in the model's code in place of BatchNormalization, or freeze each one "
+                "(layer.trainable = False), which uses the stored averages."
             ) from error
 
 
