@@ -12,6 +12,7 @@ from tf_lowrank_dp.per_example.outer_product import OuterProduct
 SHAPES = {
     "materialized": (5, 3),
     "outer_product": (12, 9),
+    "centred_outer_product": (12, 9),
     "formed_outer_product": (6, 4),
     "lookup": (4, 3),
 }
@@ -63,6 +64,13 @@ class Records:
                 x = generator.normal(size=(len(fills), 1, features[0])) * 1e2
                 equal = np.repeat(x, POSITIONS, axis=1)  # equal inputs let positions cancel
                 self.x = equal.astype(np.float32)
+                # The first record's, whose gradient is 0 then, or another.
+                centre = (
+                    self.x[0, 0]
+                    if seed % 2 and len(fills)
+                    else generator.normal(size=features[0]) * 1e2
+                )
+                self.centre = centre.astype(np.float32)[:, None]
             else:
                 self.ids = generator.integers(0, 2, (len(fills), POSITIONS)).astype(np.int32)
 
@@ -70,7 +78,9 @@ class Records:
         if self.kind == "materialized":
             return Materialized(tf.constant(self.values))
         if self.kind.endswith("outer_product"):
-            return OuterProduct(tf.constant(self.x), tf.constant(self.d))
+            product = OuterProduct(tf.constant(self.x), tf.constant(self.d))
+            centred = self.kind == "centred_outer_product"
+            return product.centred(tf.constant(self.centre)) if centred else product
         return Lookup(tf.constant(self.ids), tf.constant(self.d), SHAPES["lookup"][0])
 
     def exact(self):
@@ -80,8 +90,10 @@ class Records:
             if self.kind == "formed_outer_product":
                 return self.lazy().materialize().numpy().astype(np.float64)
             d = self.d.astype(np.float64)
-            if self.kind == "outer_product":
-                return np.einsum("bti,bto->bio", self.x.astype(np.float64), d)
+            if self.kind.endswith("outer_product"):
+                x = self.x.astype(np.float64)
+                x = x - self.centre[:, 0] if self.kind == "centred_outer_product" else x
+                return np.einsum("bti,bto->bio", x, d)
             return np.einsum("btv,bto->bvo", np.eye(SHAPES["lookup"][0])[self.ids], d)
 
 

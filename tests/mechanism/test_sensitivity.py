@@ -14,7 +14,9 @@ from tf_lowrank_dp.mechanism.gaussian import GaussianMechanism
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 
 SLACK = 1.0 + 1e-5
-KINDS = ("materialized", "outer_product", "formed_outer_product", "lookup")
+KINDS = (
+    "materialized", "outer_product", "centred_outer_product", "formed_outer_product", "lookup",
+)  # fmt: skip
 FILLS = (
     "normal", "zero", "huge", "overflowing", "tiny", "denormal", "aligned",
     "one coordinate", "mixed scales", "nan", "infinity", "cancelling",

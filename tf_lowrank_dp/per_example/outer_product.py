@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tf_lowrank_dp.per_example.arithmetic import (
+    FLOAT32,
     arithmetic,
     as_operand,
     halves,
@@ -125,7 +126,7 @@ class OuterProduct(CentrableGradient):
         slack = 2.0 * roundoff * (i + o + 2.0 * t + 8.0)
         a = tf.reduce_sum(x * d, axis=-1)
         rounded = tf.sqrt(squared_norms + slack * tf.square(a)) + operand * a
-        hidden_x, hidden_d = math.sqrt(i) * UNDERFLOW, math.sqrt(o) * UNDERFLOW
+        hidden_x, hidden_d = 2.0 * math.sqrt(i) * UNDERFLOW, math.sqrt(o) * UNDERFLOW
         hidden = tf.reduce_sum(hidden_x * (d + hidden_d) + hidden_d * x, axis=-1)
         return tf.square(rounded + 2.0 * hidden)
 
@@ -169,6 +170,9 @@ class OuterProduct(CentrableGradient):
         return Materialized(self.materialize(), mask)
 
     def centred(self, centre: tf.Tensor) -> OuterProduct:
+        # Where operands are cut, the difference has to be cut, and not what it is made of.
+        if self.uses_gram and self._x.shape[1] != 1 and arithmetic() == FLOAT32:
+            return _Centred(self._x, self._d, centre, self._to_variable, self._gram_of_d)
         x = self._x - centre[:, 0]
         return OuterProduct(x, self._d, self._to_variable, self._gram_of_d)
 
@@ -204,3 +208,41 @@ class OuterProduct(CentrableGradient):
         squared_norms = tf.reduce_sum(tf.reduce_sum(xx * dd, axis=-1), axis=-1)
         x, d = (tf.sqrt(tf.linalg.diag_part(gram)) for gram in (xx, dd))
         return tf.maximum(squared_norms, 0.0), x, d
+
+
+class _Centred(OuterProduct):
+    """`(X_b - 1 mu^T)^T D_b` from products with `X`: no copy of it, and what others share of it.
+
+    With `g_b = D_b^T 1` the sum is that of `G_b` less `mu` times that of `g_b`, and
+
+        |G_b - mu g_b^T|^2 = |G_b|^2 + sum_t (|mu|^2 - 2 x_t . mu) (d_t . g_b),
+
+    where `d_t . g_b` are the row sums of the Gram matrix.  Each term is off by no more than those
+    of `G_b` if its rows were `|x_t| + |mu|` long, so that is what the bound has for `|x_t|`.
+    """
+
+    def __init__(
+        self,
+        x: tf.Tensor,
+        d: tf.Tensor,
+        centre: tf.Tensor,
+        to_variable: Callable[[tf.Tensor], tf.Tensor] | None,
+        gram_of_d: bool,
+    ):
+        super().__init__(x - centre[:, 0], d, to_variable, gram_of_d)
+        self._given, self._centre = OuterProduct(x, d), centre
+
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
+        # The gradient of the bias is finite: the Gram matrix of longer rows than 2^64 is not.
+        of_bias = zero_absent(tf.reduce_sum(self._d, axis=1), weights)
+        along_centre = self._centre * tf.reduce_sum(of_bias, axis=0)
+        return self._shaped(self._given.weighted_sum(weights) - along_centre)
+
+    def _norms_and_lengths(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        squared_norms, x, d = self._given._norms_and_lengths()
+        rows = tf.reshape(self._given._x, [-1, self._x.shape[2]])
+        along = tf.reshape(tf.matmul(rows, self._centre), tf.shape(x))
+        square = tf.reduce_sum(tf.square(self._centre))
+        row_sums = tf.reduce_sum(self._gram(self._d), axis=-1)
+        squared_norms += tf.reduce_sum((square - 2.0 * along) * row_sums, axis=-1)
+        return tf.maximum(squared_norms, 0.0), x + tf.sqrt(square), d

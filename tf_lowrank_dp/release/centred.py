@@ -134,16 +134,18 @@ class CentredSpace(ReleaseSpace):
     @contextlib.contextmanager
     def updating(self) -> Iterator[None]:
         """Takes `mu^T dW` from each bias, so that the update is one of `W` and `c`."""
-        before = {i: tf.convert_to_tensor(self._parameters[i].variable) for i in self._next}
-        before = {i: tf.identity(kernel) for i, kernel in before.items()}
+        before = {i: self._shift(i) for i in self._next}
         yield
-        for i, kernel in before.items():
+        for i, shift in before.items():
             bias = self._parameters[self._bias_of[i]].variable
-            parameter, centre = self._parameters[i], self._present[i]
-            after = tf.convert_to_tensor(parameter.variable)
-            change = tf.cast(after, tf.float32) - tf.cast(kernel, tf.float32)
-            shift = parameter.mean_product(tf.convert_to_tensor(centre), change)
-            bias.assign(tf.convert_to_tensor(bias) - tf.cast(shift, bias.dtype))
+            change = self._shift(i) - shift
+            bias.assign(tf.convert_to_tensor(bias) - tf.cast(change, bias.dtype))
+
+    def _shift(self, i: int) -> tf.Tensor:
+        """`mu^T W`."""
+        parameter = self._parameters[i]
+        kernel = tf.cast(tf.convert_to_tensor(parameter.variable), tf.float32)
+        return parameter.mean_product(tf.convert_to_tensor(self._present[i]), kernel)
 
     def noise_energy(
         self, variances: Variances, normal: Normal, subspace: Centres | None = None
