@@ -101,6 +101,7 @@ ACCEPTED = {
     .unbatch()
     .concatenate(PAIRS.skip(2).unbatch()),
     "halves of others' batches": R.batch(3).rebatch(2).take(2).concatenate(R.skip(4).batch(2)),
+    "a share of the first rows": R.take(7).shard(2, 1).concatenate(R.skip(6)),
     "scanned halves": R.take(6).scan(0, lambda s, x: (s, x)).concatenate(R.skip(6)),
 }
 REFUSED = {

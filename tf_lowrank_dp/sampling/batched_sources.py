@@ -203,7 +203,11 @@ def _from_function(batches: Callable[[], Iterable], ahead: list) -> tf.data.Data
 
 
 def _to_element(batch: Any) -> tuple:
-    """A batch as a tuple `(x,)`, `(x, y)` or `(x, y, sample_weight)` of arrays."""
+    """A batch as a tuple `(x,)`, `(x, y)` or `(x, y, sample_weight)` of arrays of its own.
+
+    Guarantee: what a source does with its arrays afterwards, such as filling them with the next
+    batch, changes nothing: TensorFlow takes some without copying them.
+    """
     parts = tuple(batch) if type(batch) in (tuple, list) else (batch,)  # as Keras does
     if not 1 <= len(parts) <= 3:
         raise ValueError(
@@ -223,7 +227,7 @@ def _to_element(batch: Any) -> tuple:
 def _to_leaves(part: Any, name: str) -> Any:
     arrays = rows.to_rows(part, name)
     return tf.nest.map_structure(
-        lambda array: array.astype(rows.batch_dtype(array.dtype), copy=False), arrays
+        lambda array: array.astype(rows.batch_dtype(array.dtype), copy=True), arrays
     )
 
 

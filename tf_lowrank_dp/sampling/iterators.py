@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import collections
+import copy
 import itertools
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+import keras
+import numpy as np
 
 
 class Position:
@@ -19,7 +23,8 @@ class Position:
 
     def read_ahead(self, source: Iterator, count: int) -> list:
         """The next few batches; a call of `fit` that fails must not shift its passes."""
-        self._unused.extend(itertools.islice(source, count - len(self._unused)))
+        ahead = itertools.islice(source, count - len(self._unused))
+        self._unused.extend(map(_kept, ahead))
         return list(self._unused)
 
     def batches(self, source: Iterator) -> Iterator[Any]:
@@ -49,6 +54,18 @@ class Position:
                 "training was interrupted: the next pass would hold examples twice. Pass a new "
                 "generator, or the function that makes it, which fit calls for each pass."
             )
+
+
+def _kept(batch: Any) -> Any:
+    """A copy of a batch, whose arrays the source may fill anew for the next one."""
+
+    def copied(leaf: Any) -> Any:
+        try:
+            return copy.deepcopy(leaf)
+        except TypeError:  # such as of an open file
+            return np.array(leaf)
+
+    return keras.tree.map_structure(copied, batch)
 
 
 _POSITIONS: weakref.WeakKeyDictionary[Iterator, Position] = weakref.WeakKeyDictionary()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import threading
 import warnings
 from collections.abc import Callable, Mapping
 from types import GeneratorType
@@ -43,6 +45,7 @@ class Records:
         * Random numbers in `map` come from a secret stream, whatever seeds it is given; those that
           `source[i]` draws from `random` or `numpy.random` as well, which are renewed for each
           record (not with a `seed` of the sampler).
+        * A record is copied when it is read: a source may fill one array anew for each.
         * A record that cannot be read or mapped, or that has another form or shape than others, is
           absent from its draw, as if it had not been drawn.  Which form that is no record decides
           alone: those that are looked at, up to eight, have to be alike.
@@ -102,13 +105,14 @@ class Records:
         """
         if not self.is_read:
             return row
-        first = self._readable()
+        first, alone = self._readable()
         leaves = keras.tree.flatten(first)
 
         def fetch(index: np.int64) -> list[np.ndarray]:
             if secret:
                 renew_python_numbers()
-            record = keras.tree.map_structure(_leaf, self.source[int(index)])
+            with alone:
+                record = keras.tree.map_structure(_copied, self.source[int(index)])
             keras.tree.assert_same_structure(first, record)
             found = zip(keras.tree.flatten(record), leaves, strict=True)
             return [_alike(leaf, other) for leaf, other in found]
@@ -123,7 +127,7 @@ class Records:
         read = []
         for _ in range(2 if self.is_read else 0):
             with same_python_numbers(), contextlib.suppress(Exception):  # `_readable` says so
-                record = keras.tree.map_structure(_leaf, self.source[self.tried[0]])
+                record = keras.tree.map_structure(_copied, self.source[self.tried[0]])
                 read.append([_content(leaf) for leaf in keras.tree.flatten(record)])
         if len(read) == 2 and read[0] != read[1]:
             warnings.warn(_OTHER_NUMBERS.format(self), stacklevel=2)
@@ -133,18 +137,22 @@ class Records:
         at = np.array([index])
         return tf.nest.map_structure(lambda data: rows.take_rows(data, at)[0], self.rows)
 
-    def _readable(self) -> Any:
-        """A record that can be read, nested arrays: its form is that of all.
+    def _readable(self) -> tuple[Any, contextlib.AbstractContextManager]:
+        """A record that can be read, nested arrays, and what others have to be read within.
+
+        Its form is that of all.  Threads take turns where several records lie in one array.
 
         Raises:
             ValueError: none can be read, or they differ: one record must not decide which of the
                 others can be used.
         """
-        read, failure = [], None
+        read, held, failure = [], [], None
         for index in self.tried:
             try:
                 with tf.init_scope():  # a source may compute with TensorFlow
-                    read.append(keras.tree.map_structure(_leaf, self.source[index]))
+                    given = keras.tree.map_structure(np.asarray, self.source[index])
+                read.append(keras.tree.map_structure(_copied, given))
+                held.append(keras.tree.flatten(given))
             except Exception as error:  # whatever a source raises
                 failure = error
         if not read:
@@ -161,7 +169,11 @@ class Records:
                     "source's __getitem__, such as by np.float32(value) where numbers are read "
                     "from text: otherwise one record would decide which others are used."
                 )
-        return read[0]
+        pairs = itertools.combinations(held, 2)
+        one_array = any(
+            np.may_share_memory(a, b) for pair in pairs for a, b in zip(*pair, strict=False)
+        )
+        return read[0], threading.Lock() if one_array else contextlib.nullcontext()
 
     @property
     def tried(self) -> list[int]:
@@ -211,9 +223,10 @@ def _alike(leaf: np.ndarray, other: np.ndarray) -> np.ndarray:
     return leaf.astype(other.dtype, casting="same_kind" if whole else "safe", copy=False)
 
 
-def _leaf(value: Any) -> np.ndarray:
+def _copied(value: Any) -> np.ndarray:
+    """An array of its own: TensorFlow takes some without copying them."""
     array = np.asarray(value)
-    return array.astype(rows.batch_dtype(array.dtype), copy=False)
+    return array.astype(rows.batch_dtype(array.dtype))
 
 
 def _refuse_batches(source: Any) -> None:

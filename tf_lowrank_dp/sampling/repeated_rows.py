@@ -105,7 +105,8 @@ class _Part(NamedTuple):
 
     @property
     def end(self) -> float:
-        return self.start + self.step * self.most
+        """Behind its last row; `most` is not 0."""
+        return self.start + self.step * (self.most - 1) + 1
 
 
 def _in_common(one: tf.data.Dataset, other: tf.data.Dataset) -> bool:
