@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import os
 import resource
+import subprocess
 
 import h5py
 import keras
@@ -74,6 +76,21 @@ def test_a_full_disk_keeps_the_old_checkpoint(model, fit, tmp_path, name, full):
     assert [file.name for file in tmp_path.iterdir()] == [name]
     save(model, path)
     assert path.read_bytes() != old
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_another_process_writes_is_left_to_it_and_what_a_crash_left_is_removed(
+    model, tmp_path, name
+):
+    """Of two processes that saved to one path, one put half of the other's file there."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    others = tmp_path / f".unfinished-{os.getppid()}-{name}"
+    for path in (others, tmp_path / f".unfinished-{ended.pid}-{name}"):
+        path.write_text("half")
+    save(model, tmp_path / name)
+    assert {path.name for path in tmp_path.iterdir()} == {name, others.name}
+    assert others.read_text() == "half"
 
 
 @pytest.mark.parametrize("name", NAMES)

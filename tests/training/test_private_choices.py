@@ -52,6 +52,12 @@ def test_a_share_of_the_private_examples_is_no_public_validation_data(private, d
     assert "EarlyStopping of 'val_loss'" in message
 
 
+def test_the_training_data_are_no_public_validation_data(private, data):
+    trained, stop = data(), callbacks.EarlyStopping("val_loss", patience=9)
+    [message] = told(dense(private), trained, stop, validation_data=trained)
+    assert "EarlyStopping of 'val_loss'" in message
+
+
 def test_one_record_ends_a_training_with_terminate_on_nan(private, data):
     """Why it is warned of: the number of steps is public."""
     steps = []

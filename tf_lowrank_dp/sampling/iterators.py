@@ -62,8 +62,8 @@ def _kept(batch: Any) -> Any:
     def copied(leaf: Any) -> Any:
         try:
             return copy.deepcopy(leaf)
-        except TypeError:  # such as of an open file
-            return np.array(leaf)
+        except Exception:  # such as of an open file, or of what gradients are taken of
+            return np.array(leaf) if hasattr(leaf, "__array__") else leaf
 
     return keras.tree.map_structure(copied, batch)
 

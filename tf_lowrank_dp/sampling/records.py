@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import threading
 import warnings
@@ -45,7 +44,8 @@ class Records:
         * Random numbers in `map` come from a secret stream, whatever seeds it is given; those that
           `source[i]` draws from `random` or `numpy.random` as well, which are renewed for each
           record (not with a `seed` of the sampler).
-        * A record is copied when it is read: a source may fill one array anew for each.
+        * Records are read one after the other, and copied: a source may fill one array anew for
+          each, or keep one file open.  With `thread_safe`, several are read at once.
         * A record that cannot be read or mapped, or that has another form or shape than others, is
           absent from its draw, as if it had not been drawn.  Which form that is no record decides
           alone: those that are looked at, up to eight, have to be alike.
@@ -53,13 +53,15 @@ class Records:
     Args:
         source: arrays (memory-mapped ones as well) whose first axis is the record, in tuples or
             dicts; a list of file names; a `range`; or an object with `__len__` and `__getitem__`,
-            which may be called by several threads, such as `tfds.data_source` or a Grain source.
+            such as `tfds.data_source` or a Grain source, which is read by nobody else meanwhile.
         map: takes a record as `tf.data.Dataset.map` does (an argument for each part of a tuple)
             and returns `x`, `(x, y)` or `(x, y, sample_weight)`, written in TensorFlow or
             `keras.ops`.  The shapes must be the same for all records, and are public.  None for
             records that are so already.
         num_parallel_calls: how many draws are read and mapped at once, by default four or, if there
             are more, as many as CPUs.  With 1, and a `seed` of the sampler, `map` is reproducible.
+        thread_safe: whether several threads may call `source[i]` at once, and each get arrays that
+            no other call writes to: faster where decoding takes long, as that of images.
 
     Raises:
         ValueError: the source holds batches, repeats its records, or has no random access.
@@ -80,6 +82,7 @@ class Records:
         source: Any,
         map: Callable | None = None,
         num_parallel_calls: int | None = None,
+        thread_safe: bool = False,
     ):
         _refuse_batches(source)
         self.source = source
@@ -87,6 +90,8 @@ class Records:
         if num_parallel_calls in (None, tf.data.AUTOTUNE):
             num_parallel_calls = max(4, os.cpu_count() or 1)
         self.num_parallel_calls = num_parallel_calls
+        self.thread_safe = thread_safe
+        self._turns = _Turns()
         self.is_read = rows.has_random_access(source) and not isinstance(source, range)
         """Whether a record is read by `source[index]`, in Python."""
         if rows.has_random_access(source):
@@ -105,7 +110,8 @@ class Records:
         """
         if not self.is_read:
             return row
-        first, alone = self._readable()
+        first = self._readable()
+        alone = contextlib.nullcontext() if self.thread_safe else self._turns.lock
         leaves = keras.tree.flatten(first)
 
         def fetch(index: np.int64) -> list[np.ndarray]:
@@ -137,22 +143,18 @@ class Records:
         at = np.array([index])
         return tf.nest.map_structure(lambda data: rows.take_rows(data, at)[0], self.rows)
 
-    def _readable(self) -> tuple[Any, contextlib.AbstractContextManager]:
-        """A record that can be read, nested arrays, and what others have to be read within.
-
-        Its form is that of all.  Threads take turns where several records lie in one array.
+    def _readable(self) -> Any:
+        """A record that can be read, nested arrays: its form is that of all.
 
         Raises:
             ValueError: none can be read, or they differ: one record must not decide which of the
                 others can be used.
         """
-        read, held, failure = [], [], None
+        read, failure = [], None
         for index in self.tried:
             try:
                 with tf.init_scope():  # a source may compute with TensorFlow
-                    given = keras.tree.map_structure(np.asarray, self.source[index])
-                read.append(keras.tree.map_structure(_copied, given))
-                held.append(keras.tree.flatten(given))
+                    read.append(keras.tree.map_structure(_copied, self.source[index]))
             except Exception as error:  # whatever a source raises
                 failure = error
         if not read:
@@ -169,11 +171,7 @@ class Records:
                     "source's __getitem__, such as by np.float32(value) where numbers are read "
                     "from text: otherwise one record would decide which others are used."
                 )
-        pairs = itertools.combinations(held, 2)
-        one_array = any(
-            np.may_share_memory(a, b) for pair in pairs for a, b in zip(*pair, strict=False)
-        )
-        return read[0], threading.Lock() if one_array else contextlib.nullcontext()
+        return read[0]
 
     @property
     def tried(self) -> list[int]:
@@ -182,6 +180,16 @@ class Records:
 
     def __repr__(self) -> str:
         return f"Records({type(self.source).__name__}, num_records={self.num_records})"
+
+
+class _Turns:
+    """A lock; a copy, in another process too, has its own."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __reduce__(self) -> tuple:
+        return _Turns, ()
 
 
 class IndexRows:

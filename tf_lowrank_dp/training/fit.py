@@ -26,7 +26,7 @@ from tf_lowrank_dp.training.judged_fit import judged_graphs
 from tf_lowrank_dp.training.metrics import build_metrics
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.preprocessed import is_task
-from tf_lowrank_dp.training.private_choices import warn_about_choices
+from tf_lowrank_dp.training.private_choices import validates_private, warn_about_choices
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.running_fit import refuse_nesting, running
 from tf_lowrank_dp.training.saving import restore_backup
@@ -129,7 +129,7 @@ def fit(
     optimizer.check_settings()
     warn_about_adapted_layers(model, augment, x.map if isinstance(x, Records) else None)
     callbacks = as_list(callbacks)
-    warn_about_choices(callbacks, validation_split if validation_data is None else 0.0)
+    warn_about_choices(callbacks, validates_private(x, validation_data, validation_split))
     check_units(
         model,
         x,

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from typing import Any
 
 import keras
+import tensorflow as tf
+
+from tf_lowrank_dp._types import Nested
 
 _PUBLIC = ("epsilon", "learning_rate", "lr")
 _WATCHING = (
@@ -15,9 +19,7 @@ _WATCHING = (
 )
 
 
-def warn_about_choices(
-    callbacks: Iterable[keras.callbacks.Callback], validation_split: float
-) -> None:
+def warn_about_choices(callbacks: Iterable[keras.callbacks.Callback], is_private: bool) -> None:
     """Warns of Keras' callbacks by which private examples decide steps, rates or what is kept.
 
     A single record can decide alone: one of NaN ends a `fit` with `TerminateOnNaN`, and the number
@@ -25,9 +27,9 @@ def warn_about_choices(
 
     Args:
         callbacks: of the user.
-        validation_split: the share of the private examples that validation data are, if any.
+        is_private: whether validation data are private examples, see `validates_private`.
     """
-    choices = [_choice(callback, bool(validation_split)) for callback in callbacks]
+    choices = [_choice(callback, is_private) for callback in callbacks]
     found = [choice for choice in dict.fromkeys(choices) if choice]
     if found:
         warnings.warn(
@@ -41,7 +43,15 @@ def warn_about_choices(
         )
 
 
-def _choice(callback: keras.callbacks.Callback, is_split: bool) -> str:
+def validates_private(x: Nested, validation_data: Any, validation_split: float) -> bool:
+    """Whether `fit` validates with examples that it trains on, or a part of them."""
+    if validation_data is None:
+        return bool(validation_split)
+    trained = {id(leaf) for leaf in tf.nest.flatten(x)}
+    return any(id(leaf) in trained for leaf in tf.nest.flatten(validation_data))
+
+
+def _choice(callback: keras.callbacks.Callback, is_private: bool) -> str:
     """What a callback chooses by, if it is private; nothing else."""
     if isinstance(callback, keras.callbacks.TerminateOnNaN):
         monitor = "loss"
@@ -49,5 +59,5 @@ def _choice(callback: keras.callbacks.Callback, is_split: bool) -> str:
         monitor = callback.monitor
     else:
         return ""
-    is_public = monitor in _PUBLIC or (monitor.startswith("val_") and not is_split)
+    is_public = monitor in _PUBLIC or (monitor.startswith("val_") and not is_private)
     return "" if is_public else f"{type(callback).__name__} of '{monitor}'"

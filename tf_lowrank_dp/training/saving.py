@@ -188,8 +188,11 @@ def _replaced(filepath: str | os.PathLike, overwrite: bool) -> Iterator:
         yield filepath
         return
     path = Path(os.path.realpath(filepath))
-    unfinished = path.with_name(f".unfinished-{path.name}")
-    unfinished.unlink(missing_ok=True)
+    unfinished = path.with_name(f".unfinished-{os.getpid()}-{path.name}")
+    for left in path.parent.glob(f".unfinished-*-{path.name}"):
+        process = left.name.split("-")[1]
+        if process.isdigit() and not _is_running(int(process)):
+            left.unlink(missing_ok=True)
     try:
         yield unfinished
         with open(unfinished, "rb") as file:
@@ -197,3 +200,14 @@ def _replaced(filepath: str | os.PathLike, overwrite: bool) -> Iterator:
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    """Whether a process of this machine, which may write a file of its own, has not ended."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
