@@ -55,7 +55,7 @@ def joined_model():
     rows = keras.ops.reshape(keras.ops.transpose(inputs, (1, 0, 2)), (-1, 2))
     rows = keras.ops.reshape(joined.dense(rows), (LENGTH, -1, 2))
     rows = keras.ops.transpose(rows, (1, 0, 2))
-    return keras.Model(inputs, L.Dense(1)(L.Flatten()(rows)))
+    return keras.Model(inputs, L.Dense(1, name="logits")(L.Flatten()(rows)))
 
 
 def model_of(layer):
@@ -86,6 +86,20 @@ def test_positions_without_examples_train_even_if_a_batch_is_as_long():
     """In a graph: `tests/contracts/operation_cases.py` compares them with the oracle."""
     model = model_of(Positions())
     probe(model, forward_of(model), {"x": tf.TensorSpec((None, LENGTH, 2))})
+
+
+@pytest.mark.filterwarnings("ignore:.*one example at a time")
+def test_public_gradients_of_such_a_model_are_taken_one_at_a_time_as_well():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(8, LENGTH, 2)).astype("float32"), rng.normal(size=(8, 1))
+    model = tfdp.make_private(joined_model())
+    public = {"public_data": x, "public_labels": y.astype("float32"), "num_bases": 2}
+    optimizer = tfdp.GEPOptimizer(
+        "sgd", embedding_clip=1.0, residual_clip=1.0, noise_multiplier=1.0, **public
+    )
+    model.compile(optimizer, loss="mse")
+    model.fit(x, y, batch_size=4, verbose=0)
+    assert model.optimizer.ledger.num_steps == 2
 
 
 def compiled(gradient_method):

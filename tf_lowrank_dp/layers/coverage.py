@@ -26,7 +26,8 @@ def check_coverage(variables: Sequence, sites: Sequence[Site]) -> None:
             f"that can be captured. Received: no gradient source for {missing}. Freeze these "
             "variables (variable.trainable = False, or that of their layer), remove the unused "
             "layers, or register the surrounding layer's class with "
-            "tf_lowrank_dp.layers.register_fallback."
+            "tf_lowrank_dp.layers.register_fallback; where the model calls the layer in a loop, "
+            "use gradient_method='loop' or 'vectorized'."
         )
 
 

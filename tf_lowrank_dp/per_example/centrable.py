@@ -47,8 +47,8 @@ def centrable(gradient: PerExampleGradient) -> CentrableGradient:
         raise UnsupportedModelError(
             "Expected recorded inputs of each kernel with centering=True. Received: "
             f"{type(gradient).__name__}, as where a model is differentiated one example at a time, "
-            "of which a warning says why. Train it with centering=False. In a capture of your own, "
-            "use OuterProduct or KernelGradient for the kernel, or leave AddedBias out."
+            "of which a warning says why. Train it with centering=False. (In a capture of your "
+            "own: use OuterProduct or KernelGradient for the kernel, or leave AddedBias out.)"
         )
     return gradient
 

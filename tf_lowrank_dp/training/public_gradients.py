@@ -8,6 +8,8 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
+from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.gradient_methods.one_by_one import loop
 from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
@@ -56,7 +58,10 @@ def public_gradients(
         def part(batch: Nested) -> list[tuple[tf.Tensor, ...]]:
             rows = tf.nest.flatten(batch)[0].shape[0]
             with random_numbers_from(masks):
-                found = bookkeeping(model, loss, batch).gradients
+                try:
+                    found = bookkeeping(model, loss, batch).gradients
+                except UnsupportedModelError:  # which private ones are not taken with, either
+                    found = loop(model, loss, batch).gradients
                 anchors = [gradient.factors() or (gradient.materialize(),) for gradient in found]
             return tf.nest.map_structure(
                 lambda t: tf.ensure_shape(t, [rows, *t.shape[1:]]), anchors
