@@ -509,6 +509,35 @@ def test_a_later_batch_of_another_shape_ends_the_pass_with_a_sentence():
         list(batches)
 
 
+@pytest.mark.parametrize("kind", ["generator", "function", "map"])
+def test_batches_of_a_sampler_without_presence_are_refused_from_python_too(kind):
+    """Their padding was trained on, whose rows depend on how many are drawn: 5 clips for 1."""
+    sampler = PoissonSampler(np.zeros((40, 2)), np.zeros(40), batch_size=8)
+    function = lambda: ((1.0 + batch["x"], batch["y"]) for batch in sampler)  # noqa: E731
+    sources = {
+        "generator": function(),
+        "function": function,
+        "map": map(lambda batch: (1.0 + batch["x"], batch["y"]), sampler),
+    }
+    with pytest.raises(ValueError, match="rows that fill a batch up"):
+        declared_dataset(sources[kind], sampling="poisson", batch_size=8, num_examples=40)
+
+
+def test_rows_that_were_taken_out_of_a_samplers_batches_are_draws():
+    sampler = PoissonSampler(np.arange(40.0), batch_size=8, steps=4)
+    source = (batch["x"][batch["presence"] > 0] for batch in sampler)
+    batches, _ = declared_dataset(source, sampling="poisson", batch_size=8, num_examples=40)
+    assert len(list(batches)) == 4
+
+
+def test_a_generator_of_which_something_was_read_begins_no_pass():
+    """A batch read to see its shape moved all passes by one: records came twice in one of them."""
+    source = ((np.full((2, 1), i), np.full(2, i)) for i in range(8))
+    next(source)
+    with pytest.raises(ValueError, match="begun before fit"):
+        declared_dataset(source, sampling="shuffle", batch_size=2, steps_per_epoch=2)
+
+
 NUMBERS = tf.data.Dataset.range(8).batch(4)
 UNEQUAL = {
     "views": NUMBERS.map(lambda x: (tf.repeat(x, 4, axis=0), x)),

@@ -258,3 +258,31 @@ def test_a_range_of_ten_million_takes_no_memory():
     batch = next(iter(PoissonSampler(records, batch_size=16)))
     assert 10 <= batch["x"][batch["presence"] == 1.0].min()
     assert records.num_records == 10**7
+
+
+TEXTS = [b"ends in 0: \0", b"\0\0", b"plain", b""] * 3
+
+
+class TextsByIndex:
+    def __init__(self, texts):
+        self.texts = texts
+
+    def __len__(self):
+        return len(self.texts)
+
+    def __getitem__(self, index):
+        return self.texts[index]
+
+
+@pytest.mark.parametrize("source", [list, TextsByIndex])
+@pytest.mark.parametrize(
+    "texts",
+    [TEXTS, ["caf\u00e9", "\u65e5\u672c", "plain", ""] * 3],
+    ids=["zeros at the end", "letters beyond ASCII"],
+)
+def test_texts_of_all_kinds_are_present_as_they_are(source, texts):
+    """All records of one class were absent: serialised, their labels of 0 end in a zero."""
+    [batch] = PoissonSampler(Records(source(texts)), batch_size=len(texts), steps=1)
+    found = batch["x"][batch["presence"] > 0].tolist()
+    expected = [text if isinstance(text, bytes) else text.encode() for text in texts]
+    assert sorted(found) == sorted(expected)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import rows
 from tf_lowrank_dp.sampling.iterators import position_of, started
-from tf_lowrank_dp.sampling.upstream import refuse_sampled
+from tf_lowrank_dp.sampling.upstream import refuse_given, refuse_sampled
 
 _READ_AHEAD = 2  # batches that show which axes vary, as many as Keras looks at
 _OTHER_ROWS = (
@@ -208,6 +208,7 @@ def _to_element(batch: Any) -> tuple:
     Guarantee: what a source does with its arrays afterwards, such as filling them with the next
     batch, changes nothing: TensorFlow takes some without copying them.
     """
+    refuse_given(batch)
     parts = tuple(batch) if type(batch) in (tuple, list) else (batch,)  # as Keras does
     if not 1 <= len(parts) <= 3:
         raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import inspect
 import itertools
 import types
 import weakref
@@ -13,13 +14,21 @@ from typing import Any
 import keras
 import numpy as np
 
+from tf_lowrank_dp.sampling.upstream import refuse_given
+
 
 class Position:
-    """How far an iterator was read, by any call of `fit`."""
+    """How far an iterator was read, by any call of `fit`.
 
-    def __init__(self) -> None:
+    Args:
+        source: it, before it is read.
+    """
+
+    def __init__(self, source: Any) -> None:
         self._unused: collections.deque = collections.deque()
         self._taken = 0
+        is_generator = isinstance(source, types.GeneratorType)
+        self._was_begun = is_generator and inspect.getgeneratorstate(source) != inspect.GEN_CREATED
 
     def read_ahead(self, source: Iterator, count: int) -> list:
         """The next few batches; a call of `fit` that fails must not shift its passes."""
@@ -45,8 +54,15 @@ class Position:
             steps_per_pass: number of batches of a pass over the data.
 
         Raises:
-            ValueError: it was left so.
+            ValueError: it was left so, or others have read of it.
         """
+        if self._was_begun:
+            raise ValueError(
+                "Expected a generator of which nothing was read. Received: one that was begun "
+                "before fit: its passes would not be those that are counted, and hold examples "
+                "twice. Pass a new one, or the function that makes it, which fit calls for each "
+                "pass."
+            )
         if self._taken % steps_per_pass:
             raise ValueError(
                 "Expected an iterator at the beginning of a pass over the data. Received: one of "
@@ -58,6 +74,8 @@ class Position:
 
 def _kept(batch: Any) -> Any:
     """A copy of a batch, whose arrays the source may fill anew for the next one."""
+
+    refuse_given(batch)
 
     def copied(leaf: Any) -> Any:
         try:
@@ -76,12 +94,12 @@ _KEPT: list[tuple[Iterator, Position]] = []
 def position_of(source: Iterator) -> Position:
     """The position of an iterator, the same whenever it is asked for."""
     try:
-        return _POSITIONS.setdefault(source, Position())
+        return _POSITIONS.setdefault(source, Position(source))
     except TypeError:
         for kept, position in _KEPT:
             if kept is source:
                 return position
-        _KEPT.append((source, Position()))
+        _KEPT.append((source, Position(source)))
         return _KEPT[-1][1]
 
 
@@ -93,7 +111,8 @@ def started(source: Callable[[], Iterable], count: int) -> tuple[list, Callable[
     """
     position = _STARTED.get(source) if _is_known_again(source) else None
     if position is None:
-        position = Position(), iter(source())
+        iterator = iter(source())
+        position = Position(iterator), iterator
         if _is_known_again(source):
             _STARTED[source] = position
     own, iterator = position

@@ -25,7 +25,7 @@ from tf_lowrank_dp.sampling.gathered import can_be_gathered, gathered
 from tf_lowrank_dp.sampling.mapped import MappedRecords
 from tf_lowrank_dp.sampling.records import Records
 from tf_lowrank_dp.sampling.rows_digest import rows_digest
-from tf_lowrank_dp.sampling.upstream import prefetched
+from tf_lowrank_dp.sampling.upstream import given, prefetched
 
 
 class PoissonSampler:
@@ -193,8 +193,8 @@ class PoissonSampler:
     def __iter__(self) -> Iterator[dict]:
         """Yields logical batches of numpy arrays, from a random stream of this iteration alone."""
         if self._mapped is not None:
-            return self.as_dataset().as_numpy_iterator()
-        return map(with_numbers, self._batches(), self._numbers())
+            return map(given, self.as_dataset().as_numpy_iterator())
+        return map(given, map(with_numbers, self._batches(), self._numbers()))
 
     def as_dataset(self) -> tf.data.Dataset:
         """The same batches as a prefetched `tf.data.Dataset` of tensors.

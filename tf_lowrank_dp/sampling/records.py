@@ -232,9 +232,9 @@ def _alike(leaf: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _copied(value: Any) -> np.ndarray:
-    """An array of its own: TensorFlow takes some without copying them."""
-    array = np.asarray(value)
-    return array.astype(rows.batch_dtype(array.dtype))
+    """An array of its own, as TensorFlow takes some without a copy, and none of other letters."""
+    array = rows.as_array(value)
+    return array.astype(object if array.dtype.kind == "U" else rows.batch_dtype(array.dtype))
 
 
 def _refuse_batches(source: Any) -> None:

@@ -47,6 +47,22 @@ def to_rows(data: Any, name: str) -> Any:
     return _to_array(data, name)
 
 
+def as_array(data: Any) -> np.ndarray:
+    """`np.asarray`, but of texts the objects: numpy's own would lose zeros at the end of bytes.
+
+    Example:
+
+    >>> as_array([b"ends in 0: \\0"]).tolist()
+    [b'ends in 0: \\x00']
+    """
+    array = np.asarray(data)
+    if array.dtype.kind in "SU" and not isinstance(data, np.ndarray):
+        texts = np.array(data, dtype=object)
+        if any(all(isinstance(text, kind) for text in texts.flat) for kind in (bytes, str)):
+            return texts
+    return array
+
+
 def has_random_access(source: Any) -> bool:
     """Whether something gives records by index, but is neither an array nor a structure of such.
 
@@ -101,7 +117,7 @@ def _to_array(data: Any, name: str) -> Any:
             "by index. Pass tfdp.Records(source, map=...), which reads those that are drawn."
         )
     try:
-        array = np.asarray(data)
+        array = as_array(data)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"Expected an array with one row per example for `{name}`. Received: a value of type "

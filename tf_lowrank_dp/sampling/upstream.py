@@ -5,12 +5,20 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp._tensorflow import captured_by, data_sets_of
 from tf_lowrank_dp.sampling.batch import is_batch
 
 _SAMPLED: weakref.WeakSet[tf.data.Dataset] = weakref.WeakSet()
+_GIVEN: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDictionary()
+_OF_SAMPLER = (
+    "Expected batches of examples alone. Received: {} of a PoissonSampler, without its presence, "
+    "by which examples are told from the rows that fill a batch up: these would be trained on. "
+    "Pass the PoissonSampler itself; for what is mapped over records, make it of "
+    "tfdp.Records(source, map=...)."
+)
 
 
 def prefetched(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -36,12 +44,24 @@ def refuse_sampled(dataset: tf.data.Dataset) -> None:
     if is_batch(dataset.element_spec):
         return
     if any(each in _SAMPLED for each in data_sets_of(dataset)):
-        raise ValueError(
-            "Expected batches of examples alone. Received: a data set made from that of a "
-            "PoissonSampler, without its presence, by which examples are told from the rows that "
-            "fill a batch up: these would be trained on. Pass the PoissonSampler itself; for what "
-            "is mapped over records, make it of tfdp.Records(source, map=...)."
-        )
+        raise ValueError(_OF_SAMPLER.format("a data set made from that"))
+
+
+def given(batch: dict) -> dict:
+    """A batch of a sampler, whose arrays are known again."""
+    _GIVEN.update({id(leaf): leaf for leaf in tf.nest.flatten(batch)})
+    return batch
+
+
+def refuse_given(batch: Any) -> None:
+    """Refuses arrays of a sampler's batch, as those of a generator over one.
+
+    Raises:
+        ValueError: one of them is such.
+    """
+    leaves = (leaf for leaf in tf.nest.flatten(batch) if leaf is not None)
+    if any(_GIVEN.get(id(leaf)) is leaf for leaf in leaves):
+        raise ValueError(_OF_SAMPLER.format("arrays"))
 
 
 def handles_read(source: Any) -> tuple[tf.Tensor, ...]:
