@@ -500,10 +500,46 @@ MUTATIONS = [
     ),
     mutation(
         1, "inputs of a batch may have other rows than its presence", "training/draws.py",
-        "(tf.shape(leaf, tf.int64)[0] == present, _UNALIKE)", "(tf.constant(True), _UNALIKE)",
+        "(_rows_of(leaf) == present, _UNALIKE)", "(tf.constant(True), _UNALIKE)",
         "training/test_draws.py::"
         "test_a_batch_whose_inputs_have_other_rows_than_its_presence_is_refused"
         "[sampler-views-eager]",
+    ),
+    mutation(
+        1, "arrays with a new presence are a new draw", "training/draws.py",
+        "(any if self._had_release(batch[PRESENCE]) else all)(had)",
+        "self._had_release(batch[PRESENCE]) and any(had)",
+        "training/test_draws.py::test_arrays_with_new_presence_are_the_same_draw",
+    ),
+    mutation(
+        1, "arrays of a batch of a data set may have other rows than each other",
+        "sampling/batched_sources.py",
+        "for rows in others]", "for rows in others[:0]]",
+        "sampling/test_declared.py::"
+        "test_arrays_of_a_batch_with_other_rows_than_each_other_end_the_pass[shuffle-views]",
+    ),
+    mutation(
+        1, "records of a source are not copied", "sampling/records.py",
+        "return array.astype(", "return (lambda dtype: array)(",
+        "sampling/test_one_buffer.py::test_records_may_be_read_into_one_array[as it is-1]",
+    ),
+    mutation(
+        1, "threads read records at once", "sampling/records.py",
+        "contextlib.nullcontext() if self.thread_safe else self._turns.lock",
+        "contextlib.nullcontext()",
+        "sampling/test_one_buffer.py::"
+        "test_records_of_a_source_that_keeps_state_while_it_reads_are_not_mixed[OneDict]",
+    ),
+    mutation(
+        1, "batches that are read ahead are not copied", "sampling/iterators.py",
+        "self._unused.extend(map(_kept, ahead))", "self._unused.extend(ahead)",
+        "sampling/test_one_buffer.py::test_batches_may_be_read_into_one_array[generator]",
+    ),
+    mutation(
+        1, "a generator over a sampler leaves presence out", "sampling/upstream.py",
+        "if any(_GIVEN.get(id(leaf)) is leaf for leaf in leaves):", "if False:",
+        "sampling/test_declared.py::"
+        "test_batches_of_a_sampler_without_presence_are_refused_from_python_too[function]",
     ),
     mutation(
         1, "a draw of another process is a draw of its own", "training/draws.py",
