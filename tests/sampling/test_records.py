@@ -1,5 +1,6 @@
 """Records by index and their map: one row of one record, nothing kept, failures absent."""
 
+import collections
 import copy
 import pickle
 
@@ -263,18 +264,7 @@ def test_a_range_of_ten_million_takes_no_memory():
 TEXTS = [b"ends in 0: \0", b"\0\0", b"plain", b""] * 3
 
 
-class TextsByIndex:
-    def __init__(self, texts):
-        self.texts = texts
-
-    def __len__(self):
-        return len(self.texts)
-
-    def __getitem__(self, index):
-        return self.texts[index]
-
-
-@pytest.mark.parametrize("source", [list, TextsByIndex])
+@pytest.mark.parametrize("source", [list, collections.UserList], ids=["list", "by index"])
 @pytest.mark.parametrize(
     "texts",
     [TEXTS, ["caf\u00e9", "\u65e5\u672c", "plain", ""] * 3],

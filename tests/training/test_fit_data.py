@@ -1,5 +1,7 @@
 """What `fit` takes as data, and the statements about it that it refuses."""
 
+import collections
+
 import dp_accounting
 import keras
 import numpy as np
@@ -194,22 +196,11 @@ def test_ragged_inputs_and_sources_by_index_are_refused_with_a_remedy_that_works
     ragged = tf.RaggedTensor.from_tensor(x)
     refused(model, r"to_tensor\(shape=", ragged, y, batch_size=8)
     model.fit(ragged.to_tensor(shape=(None, 5)), y, batch_size=8, verbose=0)
-    source = ByIndex(list(zip(x, y, strict=True)))
+    source = collections.UserList(list(zip(x, y, strict=True)))
     with pytest.raises(ValueError, match="(?s)Expected arrays.*Received.*tfdp.Records"):
         model.fit(source, verbose=0)
     model.fit(tfdp.Records(source), batch_size=8, verbose=0)
     assert steps_of(model) == 6
-
-
-class ByIndex:
-    def __init__(self, records):
-        self.records = records
-
-    def __len__(self):
-        return len(self.records)
-
-    def __getitem__(self, index):
-        return self.records[index]
 
 
 def test_tensors_are_taken_like_arrays(model, data):

@@ -218,7 +218,9 @@ class _Centred(OuterProduct):
         |G_b - mu g_b^T|^2 = |G_b|^2 + sum_t (|mu|^2 - 2 x_t . mu) (d_t . g_b),
 
     where `d_t . g_b` are the row sums of the Gram matrix.  Each term is off by no more than those
-    of `G_b` if its rows were `|x_t| + |mu|` long, so that is what the bound has for `|x_t|`.
+    of `G_b` if its rows were `|x_t| + |mu|` long, so that is what the bound has for `|x_t|`.  What
+    is flushed to zero is in four products for each of `X`, which is twice as much in the norm: the
+    bound of both classes has room for that.
     """
 
     def __init__(

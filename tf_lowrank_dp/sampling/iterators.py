@@ -74,7 +74,6 @@ class Position:
 
 def _kept(batch: Any) -> Any:
     """A copy of a batch, whose arrays the source may fill anew for the next one."""
-
     refuse_given(batch)
 
     def copied(leaf: Any) -> Any:

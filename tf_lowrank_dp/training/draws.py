@@ -6,10 +6,9 @@ import functools
 import math
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import Sampling
@@ -96,14 +95,14 @@ class Draws:
         if not tf.executing_eagerly() or self._sampling.sampling_rate == 1.0:
             return  # a full batch is the same at each step
         had = [self._had_release(array) for array in _arrays(batch)]
-        several = had and (any if self._had_release(batch[PRESENCE]) else all)(had)
-        if several or (not had and self._had_release(batch[PRESENCE])):
+        presence_had = self._had_release(batch[PRESENCE])
+        if (presence_had and (any(had) or not had)) or (had and all(had)):
             raise RuntimeError(_USED)
 
     def checks(self, batch: dict) -> list[Check]:
         """What has to hold of a batch: of its rows, and of the draw that it says it is."""
         present = tf.shape(batch[PRESENCE], tf.int64)[0]
-        checks = [(_rows_of(leaf) == present, _UNALIKE) for leaf in _arrays(batch)]
+        checks = [(tf.shape(leaf, tf.int64)[0] == present, _UNALIKE) for leaf in _arrays(batch)]
         if DRAW not in batch:
             return checks
         draw = tf.convert_to_tensor(batch[DRAW])
@@ -170,16 +169,10 @@ def released_draws() -> tf.Variable:
         return tf.Variable(tf.fill([_SLOTS, 2], tf.constant(-1, tf.int64)), trainable=False)
 
 
-def _arrays(batch: dict) -> Iterator[Any]:
+def _arrays(batch: dict) -> list:
     """All of a batch but its presence and its numbers."""
     rest = {key: part for key, part in batch.items() if key not in (PRESENCE, DRAW)}
-    return iter(tf.nest.flatten(rest))
-
-
-def _rows_of(array: Any) -> int | tf.Tensor:
-    """The length of its first axis, as of the tensor that is made of it."""
-    known = isinstance(array, np.ndarray)
-    return array.shape[0] if known else tf.shape(tf.convert_to_tensor(array), tf.int64)[0]
+    return tf.nest.flatten(rest)
 
 
 def all_hold(checks: Sequence[Check]) -> tf.Tensor:
