@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks.reproductions import accuracy
+from benchmarks.reproductions import accuracy, ranks
 from benchmarks.results.script_version import state
 
 DATA = tuple(
@@ -55,7 +55,11 @@ def test_the_table_holds_the_mean_at_the_chosen_rate(fake):
 
 @pytest.mark.parametrize(
     ("task", "method"),
-    [*((task, "dpsgd centred") for task in accuracy.TASKS), ("cifar10", "dpsgd centred x4")],
+    [
+        *((task, "dpsgd centred") for task in accuracy.TASKS),
+        ("cifar10", "dpsgd centred x4"),
+        *(("cifar10-short", method) for method in ranks.OTHERS),
+    ],
 )
 def test_a_run_spends_what_it_may_and_evaluates_both_parts(task, method):
     chosen = accuracy.TASKS[task]

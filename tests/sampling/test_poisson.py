@@ -1,6 +1,8 @@
 """Tests of the Poisson sampler's batches: contents, padding, structures, arguments."""
 
+import gc
 import itertools
+import weakref
 
 import keras
 import numpy as np
@@ -116,6 +118,26 @@ def test_dataset_has_the_same_batches_as_iteration():
             else:
                 assert tensor.dtype == tf.as_dtype(array.dtype)
             np.testing.assert_array_equal(array, tensor.numpy())
+
+
+def test_rows_are_held_no_longer_than_their_dataset(monkeypatch):
+    held, constant = [], tf.constant
+
+    def noted(*args, **kwargs):
+        made = constant(*args, **kwargs)
+        if made.shape == (50, 3):
+            held.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(tf, "constant", noted)
+    gc.disable()
+    try:
+        dataset = PoissonSampler(np.ones((50, 3)), batch_size=5, steps=2).as_dataset()
+        assert len(list(dataset)) == 2 and held
+        del dataset
+        assert [each() for each in held] == [None]
+    finally:
+        gc.enable()
 
 
 def test_dataset_axes_are_static_except_the_batch_size():

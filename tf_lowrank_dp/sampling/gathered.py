@@ -50,9 +50,7 @@ def gathered(
     ...  for batch in dataset.as_numpy_iterator()]
     [([5, 7, 0], [1.0, 1.0, 0.0]), ([0], [0.0])]
     """
-    with tf.device("CPU:0"):
-        rows = tf.nest.map_structure(tf.constant, data)
-
+    dtypes = tf.nest.map_structure(lambda array: tensor_dtype(array.dtype), data)
     signature = tf.TensorSpec((None, None), tf.int64), tf.TensorSpec((None,), tf.int64)
 
     def several() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -65,18 +63,23 @@ def gathered(
             yield padded, sizes
 
     @tf.autograph.experimental.do_not_convert
-    def batch_of(indices: tf.Tensor, size: tf.Tensor) -> dict:
+    def batch_of(drawn: tuple[tf.Tensor, tf.Tensor], rows: dict) -> dict:
+        indices, size = drawn
         indices = indices[:size]
 
-        def taken(tensor: tf.Tensor, array: np.ndarray) -> tf.Tensor:
+        def taken(tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
             found = tf.gather_nd(tensor, indices[:, None], bad_indices_policy="IGNORE")
-            return tf.cast(found, tensor_dtype(array.dtype))
+            return tf.cast(found, dtype)
 
-        batch = tf.nest.map_structure(taken, rows, data)
+        batch = tf.nest.map_structure(taken, rows, dtypes)
         return {**batch, PRESENCE: tf.cast(indices != _NONE, tf.float32)}
 
-    dataset = tf.data.Dataset.from_generator(several, output_signature=signature)
-    return dataset.unbatch().map(batch_of)
+    # Rows are an element, as in Keras' own `fit`: what a map captures outlives its data set, until
+    # Python looks for cycles, and each `fit` would hold its rows once more.
+    with tf.device("CPU:0"):
+        rows = tf.data.Dataset.from_tensors(tf.nest.map_structure(tf.constant, data)).repeat()
+    drawn = tf.data.Dataset.from_generator(several, output_signature=signature).unbatch()
+    return tf.data.Dataset.zip((drawn, rows)).map(batch_of)
 
 
 def _is_in_memory(array: Any) -> bool:
