@@ -26,7 +26,7 @@ from benchmarks.results.recorded import (
     step_times,
 )
 from benchmarks.results.script_version import STATES, mark, note, state
-from benchmarks.speed import clipping_methods
+from benchmarks.speed import clipping_methods, where_time_goes
 from benchmarks.speed.peers.__main__ import table as rows_of_peers
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling.padding import part_rows, rows_computed
@@ -200,6 +200,22 @@ def centring_cost_table() -> str:
     return table(rows) + note(lines("centring_cost"))
 
 
+def where_time_goes_table() -> str:
+    """Epochs over plain ones with one part of a private step after another, and what is padded."""
+    columns = "model, batch; draws; and clip; and noise; shuffled instead; rows computed"
+    rows = [columns.split("; ")]
+    for run in lines("where_time_goes"):
+        found = where_time_goes.ratios(run)
+        rows.append(
+            [
+                f"{MODEL_NAMES[run['model']]}, {run['batch']}{mark([run])}",
+                *(f"{found[name]:.2f}" for name in where_time_goes.VARIANTS[1:]),
+                f"{_computed(run['batch']):.2f}",
+            ]
+        )
+    return table(rows) + note(lines("where_time_goes"))
+
+
 def units_table() -> str:
     """Epochs of units of several rows over those of as many single rows, and what is padded."""
     rows = [["model", "units, copies of each", "epoch", "rows computed"]]
@@ -252,6 +268,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "centring": centring,
     "centring cost": centring_cost_table,
     "units": units_table,
+    "where time goes": where_time_goes_table,
     "membership": membership,
     "pate": pate_table,
     "clipping methods": clipping_methods_table,

@@ -261,3 +261,13 @@ def test_a_pipeline_of_ours_is_not_tuned_so_that_its_iterator_ends_at_once():
     sampler = PoissonSampler(np.zeros((9, 2)), batch_size=3, steps=2)
     assert sampler.without_draws().options().autotune.enabled is False
     assert sampler.as_dataset().options().autotune.enabled is False
+
+
+@pytest.mark.parametrize(
+    ("order", "dtype"), [(">f8", "float32"), (">f4", "float32"), (">i2", "int16")]
+)
+def test_bytes_of_another_order_are_the_same_numbers(order, dtype):
+    sampler = PoissonSampler(np.arange(-2, 2).astype(order), batch_size=4, pad_to_multiple=4)
+    for batch in (next(iter(sampler)), next(iter(sampler.as_dataset()))):
+        assert batch["x"].dtype == dtype
+        assert np.array(batch["x"]).tolist() == [-2, -1, 0, 1]

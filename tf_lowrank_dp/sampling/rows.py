@@ -165,13 +165,16 @@ def _check_one_dtype(data: Any, array: np.ndarray, name: str) -> None:
 def batch_dtype(dtype: np.dtype) -> np.dtype:
     """The dtype that an array has in a batch: float64 becomes `keras.config.floatx()`.
 
+    Bytes are in the order of the machine, as tensors' are.
+
     Example:
 
     >>> import numpy as np
     >>> batch_dtype(np.dtype("float64")).name, batch_dtype(np.dtype("int64")).name
     ('float32', 'int64')
     """
-    return np.dtype(floatx_type()) if dtype == np.float64 else dtype
+    native = dtype.newbyteorder("=")
+    return np.dtype(floatx_type()) if native == np.float64 else native
 
 
 def floatx_type() -> Any:
