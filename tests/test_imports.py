@@ -20,7 +20,7 @@ MAX_LINES = 300
 MIN_LINES = 30
 
 # What each part may import, besides itself. Read from left to right it is the pipeline.
-BASE = {"_types", "errors", "_validate", "_keras", "_tensorflow"}
+BASE = {"_types", "errors", "_validate", "_keras", "_tensorflow", "_tf_data"}
 ALGEBRA = {"per_example", "tracing"}
 ALLOWED = {
     "_types": set(),
@@ -30,6 +30,7 @@ ALLOWED = {
     "launch": set(),
     "_keras": {"_types"},
     "_tensorflow": set(),
+    "_tf_data": {"_tensorflow"},
     "accounting": {"errors", "_validate"},
     "sampling": BASE | {"accounting", "tracing"},
     "tracing": BASE,

@@ -40,17 +40,6 @@ def operations_seen_by(callback: Callable) -> Iterator[None]:
         op_callbacks.remove_op_callback(listed)
 
 
-def mapped_in_one_thread(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
-    """`dataset.map(function)` whose operations the reading thread runs one after the other.
-
-    A record's few small operations cost less than waking other threads for them: on two busy cores
-    a third of the time.  Its executor knows no branches and loops.
-    """
-    from tensorflow.python.data.ops import map_op
-
-    return map_op._MapDataset(dataset, function, use_inter_op_parallelism=False)
-
-
 def has_branches(graph: tf.Graph) -> bool:
     """Whether a graph, or a function that it calls, has conditions (of assertions too) or loops."""
     return any(node.op in _BRANCHES for node in nodes_of(graph))
@@ -194,9 +183,9 @@ def functions_of(graph: tf.Graph | tf.compat.v1.GraphDef) -> dict[str, Any]:
     return {function.signature.name: function for function in definition.library.function}
 
 
-def nodes_of(graph: tf.Graph) -> list[Any]:
+def nodes_of(graph: tf.Graph | tf.compat.v1.GraphDef) -> list[Any]:
     """The `NodeDef` of each operation of a graph and of the functions that it may call."""
-    definition = graph.as_graph_def()
+    definition = graph.as_graph_def() if isinstance(graph, tf.Graph) else graph
     bodies = [definition.node, *(f.node_def for f in functions_of(definition).values())]
     return [node for body in bodies for node in body]
 
@@ -244,49 +233,6 @@ def strategies_of(part: object) -> list[tf.distribute.Strategy]:
     names = ("_distribute_strategy", "_distribution_strategy")
     found = [getattr(part, name, None) for name in names]
     return [strategy for strategy in found if strategy is not None]
-
-
-def data_sets_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """A data set and all those that it is made of."""
-    return [dataset, *(each for source in inputs_of(dataset) for each in data_sets_of(source))]
-
-
-def inputs_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """The data sets that one takes its elements from."""
-    return list(dataset._inputs())
-
-
-def kind_of(dataset: tf.data.Dataset) -> str:
-    """The stage of a pipeline: "Batch" for what `.batch` returns."""
-    return type(dataset).__name__.removeprefix("_").removesuffix("Dataset").removesuffix("V2")
-
-
-def number_of(dataset: tf.data.Dataset) -> int | None:
-    """Rows of a batch, or how often is repeated, -1 for without end; None if it is not known."""
-    names = ("_batch_size", "_batch_sizes", "_count")
-    number = next((getattr(dataset, name) for name in names if hasattr(dataset, name)), None)
-    value = None if number is None else tf.get_static_value(number)
-    return None if value is None or value.size != 1 else int(value.squeeze())
-
-
-def shard_of(dataset: tf.data.Dataset) -> tuple[int, int] | None:
-    """Number of the shards that `.shard` divides rows into, and which it is; None if unknown."""
-    numbers = [tf.get_static_value(number) for number in (dataset._num_shards, dataset._index)]
-    return None if None in numbers else (int(numbers[0]), int(numbers[1]))
-
-
-def windows_overlap(dataset: tf.data.Dataset) -> bool:
-    """Whether an element comes in several windows of a `.window()`, or may."""
-    numbers = dataset._size, dataset._shift, dataset._stride
-    size, shift, stride = (tf.get_static_value(number) for number in numbers)
-    if size is None or shift is None or stride is None:
-        return True
-    return any(distance * int(stride) % int(shift) == 0 for distance in range(1, int(size)))
-
-
-def captured_by(dataset: tf.data.Dataset) -> list[tf.Tensor]:
-    """What the functions of a data set alone capture, such as the handles of variables."""
-    return [each for own in dataset._functions() for each in own.function.captured_inputs]
 
 
 def abort_collectives(message: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "tf_lowrank_dp"
-PORT = (PACKAGE / "_keras", PACKAGE / "_tensorflow.py")
+PORT = (PACKAGE / "_keras", PACKAGE / "_tensorflow.py", PACKAGE / "_tf_data.py")
 FILES = [p for p in sorted(PACKAGE.rglob("*.py")) if not any(p.is_relative_to(q) for q in PORT)]
 
 MODULES = re.compile(r"keras\.src|tensorflow\.python|keras_hub\.src")
@@ -114,7 +114,7 @@ def test_the_search_finds_private_names_in_every_form(tmp_path, code, names):
 
 def test_every_function_of_the_port_has_a_contract():
     tests = "\n".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
-    for path in [*PORT[0].glob("*.py"), PORT[1]]:
+    for path in [*PORT[0].glob("*.py"), *PORT[1:]]:
         names = [node.name for node in tree_of(path).body if isinstance(node, ast.FunctionDef)]
         for name in names if path.name != "missing.py" else ():
             used = len(re.findall(rf"\b{name}\(", tests))

@@ -10,27 +10,31 @@ from tensorflow.python.framework import config
 
 from benchmarks.speed.gpu.export import as_with_a_gpu
 from tf_lowrank_dp._tensorflow import (
-    captured_by,
-    data_sets_of,
     elements_stay_apart,
     functions_of,
     graph_of_function,
     has_branches,
-    inputs_of,
     is_stateful,
     kernels_repeat,
-    kind_of,
-    mapped_in_one_thread,
     next_name_number,
     nodes_of,
     nothing_recomputed,
-    number_of,
     operations_seen_by,
     pointwise_filters_without_strides,
     run_without,
-    shard_of,
     strategies_of,
     traced_bodies,
+)
+from tf_lowrank_dp._tf_data import (
+    captured_by,
+    data_sets_of,
+    functions_in,
+    inputs_of,
+    is_out_of_order,
+    kind_of,
+    mapped_in_one_thread,
+    number_of,
+    shard_of,
     windows_overlap,
 )
 
@@ -251,6 +255,46 @@ def test_the_stages_of_a_pipeline_are_told_by_name_and_number():
             assert number_of(stage) == 3
     assert number_of(rows.repeat()) == -1 and number_of(rows) is None
     assert number_of(rows.batch(tf.random.uniform([], 1, 3, tf.int64))) in (1, 2)
+
+
+def test_stages_of_the_first_version_are_told_as_well():
+    rows = tf.compat.v1.data.Dataset.range(10)
+    batches = rows.repeat(3).shard(2, 1).batch(4)
+    assert (kind_of(batches), number_of(batches)) == ("Batch", 4)
+    [shard] = inputs_of(batches)
+    assert (kind_of(shard), shard_of(shard)) == ("Shard", (2, 1))
+    assert [kind_of(each) for each in data_sets_of(batches)] == [
+        "Batch",
+        "Shard",
+        "Repeat",
+        "Range",
+    ]
+    assert windows_overlap(rows.window(3, shift=1)) and not windows_overlap(rows.window(3))
+
+
+def test_functions_of_a_stage_are_seen():
+    doubled = tf.data.Dataset.range(3).map(lambda x: 2 * x)
+    [graph] = functions_in(doubled)
+    assert "Mul" in {op.type for op in graph.get_operations()}
+    assert functions_in(doubled.batch(2)) == []
+
+
+@pytest.mark.parametrize("deterministic", [None, True, False])
+def test_stages_that_give_what_is_ready_first_are_told(deterministic):
+    rows, told = tf.data.Dataset.range(4), {"num_parallel_calls": 2, "deterministic": deterministic}
+    for stage in (
+        rows.map(abs, **told),
+        rows.batch(2, **told),
+        rows.interleave(lambda _: tf.data.Dataset.range(2), **told),
+        rows.apply(
+            tf.data.experimental.parallel_interleave(
+                lambda _: tf.data.Dataset.range(2), 2, sloppy=deterministic is False
+            )
+        ),
+        tf.compat.v1.data.Dataset.range(4).map(abs, **told),
+    ):
+        assert is_out_of_order(stage) == (deterministic is False)
+    assert not is_out_of_order(rows) and not is_out_of_order(rows.interleave(lambda _: rows))
 
 
 def test_shards_tell_which_they_are():

@@ -10,11 +10,12 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from scipy import sparse
 
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import rows
-from tf_lowrank_dp.sampling.iterators import position_of, started
-from tf_lowrank_dp.sampling.upstream import refuse_given, refuse_sampled
+from tf_lowrank_dp.sampling.iterators import own_copy, position_of, started
+from tf_lowrank_dp.sampling.upstream import refuse_given, refuse_sampled, without_padding
 
 _READ_AHEAD = 2  # batches that show which axes vary, as many as Keras looks at
 _OTHER_ROWS = (
@@ -170,14 +171,25 @@ def _from_py_dataset(source: keras.utils.PyDataset) -> tf.data.Dataset:
     count = None if count is None or count == float("inf") else int(count)
     passes = _PASSES.setdefault(source, itertools.count())
 
-    def batches() -> Iterator[Any]:
+    def begin() -> None:
         if next(passes) > 0:  # of an earlier fit as well: it may have to draw anew
             source.on_epoch_end()
         source.on_epoch_begin()
-        for i in itertools.count() if count is None else range(count):
-            yield source[i]
 
-    ahead = [source[i] for i in range(_READ_AHEAD if count is None else min(count, _READ_AHEAD))]
+    begin()  # what is looked at is the beginning of the first pass
+    looked_at = range(_READ_AHEAD if count is None else min(count, _READ_AHEAD))
+    ahead = [own_copy(batch) for batch in without_padding(source[i] for i in looked_at)]
+    unused = list(ahead)
+
+    def batches() -> Iterator[Any]:
+        first = list(unused)
+        unused.clear()
+        if not first:
+            begin()
+        yield from first
+        places = itertools.count() if count is None else range(count)
+        yield from without_padding(source[i] for i in itertools.islice(places, len(first), None))
+
     dataset = _from_function(batches, ahead)
     cardinality = tf.data.INFINITE_CARDINALITY if count is None else count
     return dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
@@ -227,9 +239,12 @@ def _to_element(batch: Any) -> tuple:
 
 def _to_leaves(part: Any, name: str) -> Any:
     arrays = rows.to_rows(part, name)
-    return tf.nest.map_structure(
-        lambda array: array.astype(rows.batch_dtype(array.dtype), copy=True), arrays
-    )
+
+    def own(array: Any) -> np.ndarray:
+        dense = array.toarray() if sparse.issparse(array) else array
+        return dense.astype(rows.batch_dtype(array.dtype), copy=True)
+
+    return tf.nest.map_structure(own, arrays)
 
 
 def _spec(array: np.ndarray | None) -> tf.TypeSpec:

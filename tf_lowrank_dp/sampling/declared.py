@@ -7,7 +7,7 @@ error that explains the choice, and a statement that the dataset contradicts is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -17,11 +17,13 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import batched_sources
-from tf_lowrank_dp.sampling.iterators import position_of
-from tf_lowrank_dp.sampling.one_shape import with_one_shape
+from tf_lowrank_dp.sampling.iterators import refuse_within_pass
+from tf_lowrank_dp.sampling.one_shape import refuse_padding, with_one_shape
 from tf_lowrank_dp.sampling.stages import (
+    in_order,
     refuse_batches_by_value,
     refuse_fixed_batches,
+    refuse_other_orders,
     refuse_repeated_rows,
 )
 from tf_lowrank_dp.sampling.weights import with_class_weight
@@ -118,6 +120,9 @@ def declared_dataset(
     batches = batched_sources.to_dataset(dataset)
     if isinstance(dataset, tf.data.Dataset):
         refuse_batches_by_value(dataset)
+        refuse_other_orders(dataset)
+        refuse_padding(dataset)
+        batches = in_order(batches)
     static = batched_sources.static_batch_size(batches.element_spec)
     if sampling == "poisson":
         declared = _declare_poisson(static, batch_size, num_examples, sampling_rate)
@@ -130,8 +135,7 @@ def declared_dataset(
                 f"Received: sampling_rate={sampling_rate}. Leave it out, or declare 'poisson'."
             )
         steps_per_pass = _steps_per_pass(batches, steps_per_epoch)
-        if isinstance(dataset, Iterator):
-            position_of(dataset).refuse_within_pass(steps_per_pass)
+        refuse_within_pass(dataset, steps_per_pass)
         declared = _declare_shuffle(static, batch_size, num_examples, steps_per_pass)
         if isinstance(dataset, tf.data.Dataset):
             refuse_repeated_rows(dataset)

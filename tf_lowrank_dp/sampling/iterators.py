@@ -7,6 +7,7 @@ import copy
 import inspect
 import itertools
 import types
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -14,7 +15,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from tf_lowrank_dp.sampling.upstream import refuse_given
+from tf_lowrank_dp.sampling.upstream import refuse_given, without_padding
+
+_READ_AHEAD = (
+    "Expected a function whose data are what they were. Received: one of which an earlier call of "
+    "fit, that failed, has read two batches: they are the first of this one. If data have changed, "
+    "pass a new function."
+)
 
 
 class Position:
@@ -32,8 +39,8 @@ class Position:
 
     def read_ahead(self, source: Iterator, count: int) -> list:
         """The next few batches; a call of `fit` that fails must not shift its passes."""
-        ahead = itertools.islice(source, count - len(self._unused))
-        self._unused.extend(map(_kept, ahead))
+        ahead = itertools.islice(without_padding(source), count - len(self._unused))
+        self._unused.extend(map(own_copy, ahead))
         return list(self._unused)
 
     def batches(self, source: Iterator) -> Iterator[Any]:
@@ -41,7 +48,7 @@ class Position:
         while self._unused:
             self._taken += 1
             yield self._unused.popleft()
-        for batch in source:
+        for batch in without_padding(source):
             self._taken += 1
             yield batch
 
@@ -60,8 +67,8 @@ class Position:
             raise ValueError(
                 "Expected a generator of which nothing was read. Received: one that was begun "
                 "before fit: its passes would not be those that are counted, and hold examples "
-                "twice. Pass a new one, or the function that makes it, which fit calls for each "
-                "pass."
+                "twice. Pass a new one, or a function that makes a new one, which fit calls for "
+                "each pass."
             )
         if self._taken % steps_per_pass:
             raise ValueError(
@@ -72,7 +79,7 @@ class Position:
             )
 
 
-def _kept(batch: Any) -> Any:
+def own_copy(batch: Any) -> Any:
     """A copy of a batch, whose arrays the source may fill anew for the next one."""
     refuse_given(batch)
 
@@ -90,16 +97,23 @@ _POSITIONS: weakref.WeakKeyDictionary[Iterator, Position] = weakref.WeakKeyDicti
 _KEPT: list[tuple[Iterator, Position]] = []
 
 
-def position_of(source: Iterator) -> Position:
-    """The position of an iterator, the same whenever it is asked for."""
+def position_of(source: Iterator, kept: bool = True) -> Position:
+    """The position of an iterator, the same whenever it is asked for.
+
+    Args:
+        source: the iterator.
+        kept: whether one without weak references is kept, to be known again.
+    """
     try:
         return _POSITIONS.setdefault(source, Position(source))
     except TypeError:
-        for kept, position in _KEPT:
-            if kept is source:
+        for known, position in _KEPT:
+            if known is source:
                 return position
-        _KEPT.append((source, Position(source)))
-        return _KEPT[-1][1]
+        position = Position(source)
+        if kept:
+            _KEPT.append((source, position))
+        return position
 
 
 def started(source: Callable[[], Iterable], count: int) -> tuple[list, Callable[[], Iterator]]:
@@ -109,9 +123,11 @@ def started(source: Callable[[], Iterable], count: int) -> tuple[list, Callable[
     would lose them to no step, and its next pass would begin in the middle of one of theirs.
     """
     position = _STARTED.get(source) if _is_known_again(source) else None
-    if position is None:
+    if position is not None:
+        warnings.warn(_READ_AHEAD, stacklevel=2)
+    else:
         iterator = iter(source())
-        position = Position(iterator), iterator
+        position = position_of(iterator, kept=False), iterator
         if _is_known_again(source):
             _STARTED[source] = position
     own, iterator = position
@@ -120,13 +136,27 @@ def started(source: Callable[[], Iterable], count: int) -> tuple[list, Callable[
 
     def batches() -> Iterator:
         if not unused:
-            return iter(source())
+            again = iter(source())
+            return own.batches(again) if again is iterator else without_padding(again)
         unused.clear()
         if _is_known_again(source):
             _STARTED.pop(source, None)
         return own.batches(iterator)
 
     return ahead, batches
+
+
+def refuse_within_pass(source: Any, steps_per_pass: int) -> None:
+    """See `Position.refuse_within_pass`, of an iterator or of what a function gives.
+
+    Args:
+        source: data of any kind, of which the first batches were read; others have no position.
+        steps_per_pass: number of batches of a pass over the data.
+    """
+    if isinstance(source, Iterator):
+        position_of(source).refuse_within_pass(steps_per_pass)
+    elif _is_known_again(source):
+        _STARTED[source][0].refuse_within_pass(steps_per_pass)
 
 
 _STARTED: weakref.WeakKeyDictionary[Callable, tuple[Position, Iterator]] = (

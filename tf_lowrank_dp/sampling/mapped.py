@@ -7,7 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp._tensorflow import has_branches, mapped_in_one_thread
+from tf_lowrank_dp._tensorflow import has_branches
+from tf_lowrank_dp._tf_data import mapped_in_one_thread
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import rows, weights

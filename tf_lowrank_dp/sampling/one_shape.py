@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+import numpy as np
 import tensorflow as tf
 
-from tf_lowrank_dp._tensorflow import inputs_of, kind_of
+from tf_lowrank_dp._tf_data import functions_in, inputs_of, kind_of
+from tf_lowrank_dp.sampling.repeated_rows import BATCHES
 
 _READ_AHEAD = 2  # batches whose shapes are compared before anything is trained
 _VARIES = (
@@ -29,7 +31,7 @@ def with_one_shape(batches: tf.data.Dataset, source: Any) -> tf.data.Dataset:
         source: what they were made of.
 
     Raises:
-        ValueError: the shapes differ, or the pipeline pads to the longest row of a batch.
+        ValueError: the shapes differ.
     """
     leaves = tf.nest.flatten(batches.element_spec)
     dense = [spec for spec in leaves if isinstance(spec, tf.TensorSpec)]
@@ -38,8 +40,6 @@ def with_one_shape(batches: tf.data.Dataset, source: Any) -> tf.data.Dataset:
     if not isinstance(source, tf.data.Dataset):
         unknown = next(spec for spec in dense if not _is_known(spec))
         _refuse(f"batches of {tuple(unknown.shape)}, of which some axes differ")
-    if _pads(source):
-        _refuse("`.padded_batch()` without padded_shapes, which pads to the longest row of a batch")
     ahead = [tf.nest.flatten(batch) for batch in batches.take(_READ_AHEAD)]
     if not ahead:
         return batches  # what is empty is refused elsewhere
@@ -82,10 +82,39 @@ def _is_known(spec: tf.TensorSpec) -> bool:
     return spec.shape.rank is not None and spec.shape[1:].is_fully_defined()
 
 
-def _pads(dataset: tf.data.Dataset) -> bool:
-    """Whether a stage pads rows to the longest of their batch, as far as its result tells."""
+def refuse_padding(dataset: tf.data.Dataset) -> None:
+    """Refuses stages that pad rows to the longest of their batch, whatever comes behind them.
+
+    A map that makes one shape of them again, such as a mean or `tf.image.resize`, has seen zeros of
+    which the longest row of the batch decides how many there are.
+
+    Raises:
+        ValueError: with the stage.
+    """
     if kind_of(dataset) == "PaddedBatch" and not all(
         _is_known(spec) for spec in tf.nest.flatten(dataset.element_spec)
     ):
+        _refuse("`.padded_batch()` without padded_shapes, which pads to the longest row of a batch")
+    if _holds_batches(dataset) and any(map(_pads, functions_in(dataset))):
+        _refuse("a map of ragged batches by `.to_tensor()`, which pads to the longest row")
+    for each in inputs_of(dataset):
+        refuse_padding(each)
+
+
+def _holds_batches(dataset: tf.data.Dataset) -> bool:
+    """Whether the elements that a stage is given, or gives, are batches."""
+    if kind_of(dataset) in BATCHES:
         return True
-    return any(_pads(each) for each in inputs_of(dataset))
+    return kind_of(dataset) != "Unbatch" and any(map(_holds_batches, inputs_of(dataset)))
+
+
+def _pads(graph: tf.Graph) -> bool:
+    """Whether ragged rows become dense ones of a length that is not stated."""
+    for op in graph.get_operations():
+        if op.type == "RaggedTensorToSparse":
+            return True
+        if op.type == "RaggedTensorToTensor":
+            shape = tf.get_static_value(op.inputs[0])
+            if shape is None or not np.ndim(shape) or min(shape[1:], default=-1) < 0:
+                return True
+    return False

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_lowrank_dp._tensorflow import inputs_of, kind_of, number_of, shard_of, windows_overlap
+from tf_lowrank_dp._tf_data import inputs_of, kind_of, number_of, shard_of, windows_overlap
 
 OF_ROWS = (
     "Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "AssertCardinality",
@@ -16,7 +16,8 @@ OF_ROWS = (
 )  # fmt: skip
 BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
 SOME = ("Take", "Skip", "Shard")
-_APART = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch")
+_AGAIN = ("Repeat", "ShuffleAndRepeat")
+APART = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch")
 _JOINS = ("Concatenate", "DirectedInterleave", "Zip")
 
 
@@ -28,10 +29,10 @@ def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
         of_pairs: whether pairs are others if one of their sides is, such as windows of one
             repeated series; else a side that repeats is enough.
     """
-    kind, sources = kind_of(dataset), _joined(dataset)
-    if kind == "Repeat" and number_of(dataset) != 1:
+    kind, sources = kind_of(dataset), joined(dataset)
+    if kind in _AGAIN and number_of(dataset) != 1:
         return "`.repeat()`"
-    if kind in _APART and _gives_rows_of_overlapping_windows(dataset):
+    if kind in APART and _gives_rows_of_overlapping_windows(dataset):
         return "the rows of `.window()`s that overlap (shift= below size)"
     if kind in _JOINS:
         of_one = _apart if kind == "Zip" else _in_common
@@ -48,7 +49,7 @@ def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
 def _gives_rows_of_overlapping_windows(dataset: tf.data.Dataset) -> bool:
     """Whether windows are taken apart again; one that stays whole is an example by itself."""
     windows, batched = dataset, 0
-    while kind_of(windows) in (*OF_ROWS, *SOME, *BATCHES, *_APART):
+    while kind_of(windows) in (*OF_ROWS, *SOME, *BATCHES, *APART):
         batched += kind_of(windows) in BATCHES
         batched -= kind_of(windows) == "Unbatch"
         windows = inputs_of(windows)[0]
@@ -115,8 +116,8 @@ def _in_common(one: tf.data.Dataset, other: tf.data.Dataset) -> bool:
     if root is other_root:
         return part is None or other_part is None or not part.is_apart_from(other_part)
     if inputs_of(root):  # what is joined, or a stage of which is known where its rows are from
-        return any(_in_common(source, other) for source in _joined(root))
-    return any(_in_common(one, source) for source in _joined(other_root))
+        return any(_in_common(source, other) for source in joined(root))
+    return any(_in_common(one, source) for source in joined(other_root))
 
 
 def _apart(one: tf.data.Dataset, other: tf.data.Dataset) -> bool:
@@ -126,9 +127,9 @@ def _apart(one: tf.data.Dataset, other: tf.data.Dataset) -> bool:
         if part._replace(most=0) == other_part._replace(most=0) and not part.shuffled:
             return False
     elif part == _Part() and kind_of(root) == "Zip":
-        return any(_apart(source, other) for source in _joined(root))
+        return any(_apart(source, other) for source in joined(root))
     elif other_part == _Part() and kind_of(other_root) == "Zip":
-        return any(_apart(one, source) for source in _joined(other_root))
+        return any(_apart(one, source) for source in joined(other_root))
     return _in_common(one, other)
 
 
@@ -189,7 +190,7 @@ def _selected(part: _Part, stage: tf.data.Dataset) -> _Part | None:
     return part._replace(start=part.start + rows * part.step, most=max(0, part.most - rows))
 
 
-def _joined(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+def joined(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     """Where a dataset's rows come from; the first of what interleaves others says which is next."""
     inputs = inputs_of(dataset)
     return inputs[1:] if kind_of(dataset) == "DirectedInterleave" else inputs

@@ -39,7 +39,7 @@ def to_rows(data: Any, name: str) -> Any:
     >>> to_rows({"text": ["good", "bad"], "size": [1, 2]}, "x")["size"].tolist()
     [1, 2]
     """
-    if isinstance(data, Mapping):
+    if isinstance(data, Mapping) and not sparse.issparse(data):  # a `dok_matrix` is a dict
         return {key: to_rows(value, f"{name}[{key!r}]") for key, value in data.items()}
     if isinstance(data, list | tuple) and not _is_one_array(data):
         children = [to_rows(value, f"{name}[{i}]") for i, value in enumerate(data)]
@@ -103,7 +103,7 @@ def _to_array(data: Any, name: str) -> Any:
         indices = data.indices.numpy().T
         return sparse.csr_array((data.values.numpy(), tuple(indices)), shape=tuple(data.shape))
     if sparse.issparse(data):
-        return sparse.csr_array(data)
+        return _checked(sparse.csr_array(data), name)
     if isinstance(data, tf.RaggedTensor | tf.SparseTensor):
         raise ValueError(
             f"Expected an array with rows of one public shape for `{name}`. Received: "
@@ -147,6 +147,18 @@ def _to_array(data: Any, name: str) -> Any:
     return array
 
 
+def _checked(matrix: sparse.csr_array, name: str) -> sparse.csr_array:
+    """The matrix, if scipy would write no entry into another row, as of columns that are none."""
+    try:
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(
+            f"Expected entries of the {matrix.shape[1]} columns of `{name}`. Received: a sparse "
+            f"matrix with others ({error}). Leave them out, as words of no vocabulary."
+        ) from error
+    return matrix
+
+
 def _check_one_dtype(data: Any, array: np.ndarray, name: str) -> None:
     """Refuses data in which one row decides the dtype of the others."""
     dtypes = dtypes_without_missing(data, array)
@@ -163,9 +175,7 @@ def _check_one_dtype(data: Any, array: np.ndarray, name: str) -> None:
 
 
 def batch_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype that an array has in a batch: float64 becomes `keras.config.floatx()`.
-
-    Bytes are in the order of the machine, as tensors' are.
+    """The dtype in a batch, in the machine's order: float64 becomes `keras.config.floatx()`.
 
     Example:
 

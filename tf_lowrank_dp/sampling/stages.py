@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import re
+
 import tensorflow as tf
 
-from tf_lowrank_dp._tensorflow import captured_by, inputs_of, kind_of, number_of
-from tf_lowrank_dp.sampling.repeated_rows import BATCHES, OF_ROWS, SOME, repetition
+from tf_lowrank_dp._tensorflow import nodes_of
+from tf_lowrank_dp._tf_data import (
+    captured_by,
+    data_sets_of,
+    functions_in,
+    inputs_of,
+    is_out_of_order,
+    kind_of,
+    number_of,
+)
+from tf_lowrank_dp.sampling.repeated_rows import (
+    APART,
+    BATCHES,
+    OF_ROWS,
+    SOME,
+    joined,
+    repetition,
+)
+from tf_lowrank_dp.tracing.random_draws import is_random
 
-_ONE_WAY = (*OF_ROWS, *SOME, "Repeat")
+_KEPT = ("Cache", "Snapshot")
+_MAPS = ("Map", "ParallelMap")
+_ONE_WAY = (*OF_ROWS, *SOME, "Repeat", "Snapshot")
 _ACROSS = {
     "TakeWhile": "`.take_while()`",
     "GroupByWindow": "`.bucket_by_sequence_length()` or `.group_by_window()`",
@@ -20,6 +41,8 @@ _BY_VALUE = {
     "IgnoreErrors": "`.ignore_errors()`",
     "Unique": "`.unique()`",
 }
+_INSIDE = _BY_VALUE.keys() - {"Scan"}  # which counts elements in some of TensorFlow's functions
+_STAGE = re.compile(r"(?:Experimental)?(?:Parallel)?(\w+?)Dataset(?:V\d)?")
 _JOIN = {
     **_ACROSS,
     **dict.fromkeys(BATCHES, "`.batch()`"),
@@ -38,7 +61,12 @@ def refuse_batches_by_value(dataset: tf.data.Dataset) -> None:
         ValueError: with the stage.
     """
     what = _BY_VALUE.get(kind_of(dataset))
-    if what and not _counts(dataset):
+    if what and _counts(dataset):
+        what = None
+    if kind_of(dataset) in APART:  # such as of the lines of each file
+        stages = (_STAGE.fullmatch(op) for op in _operations(dataset))
+        what = next((_BY_VALUE[s[1]] for s in stages if s and s[1] in _INSIDE), None)
+    if what:
         raise ValueError(
             "Expected batches that no example chooses for others. Received: a dataset with "
             f"{what}, where what one example holds decides in which batch all later ones are, and "
@@ -61,6 +89,30 @@ def _counts(dataset: tf.data.Dataset) -> bool:
     return kind_of(dataset) == "Tensor" and isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0
 
 
+def refuse_other_orders(dataset: tf.data.Dataset) -> None:
+    """Refuses stages that give what is ready first: a record that takes long comes later.
+
+    Raises:
+        ValueError: with the stage.
+    """
+    for each in data_sets_of(dataset):
+        if is_out_of_order(each):
+            raise ValueError(
+                "Expected batches that no example chooses for others. Received: a dataset with "
+                f"{kind_of(each)}(deterministic=False), which gives what is ready first: an "
+                "example that takes long to read or decode decides in which batch others are, and "
+                "no clip bounds that. Leave deterministic=False out (sloppy=True, of older "
+                "functions)."
+            )
+
+
+def in_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same data, in the same order whatever takes long, if its options say otherwise."""
+    options = tf.data.Options()
+    options.deterministic = True
+    return dataset.with_options(options)
+
+
 def refuse_fixed_batches(
     dataset: tf.data.Dataset, batch_size: int, all_rows: bool, thinned: bool = False
 ) -> None:
@@ -77,16 +129,31 @@ def refuse_fixed_batches(
     Raises:
         ValueError: with the stage.
     """
-    cached = False
+    cached, coins = False, thinned
     while kind_of(dataset) in _ONE_WAY:
-        cached = cached or kind_of(dataset) == "Cache"
-        thinned = thinned or kind_of(dataset) in ("Map", "ParallelMap")
+        if kind_of(dataset) in _MAPS:
+            thinned, coins = True, coins or _may_draw(dataset)
+        cached = cached or (kind_of(dataset) in _KEPT and not coins)
         [dataset] = inputs_of(dataset)
-    if kind_of(dataset) in ("Zip", "Concatenate"):
-        for source in inputs_of(dataset):
+    if cached and not all_rows:
+        raise ValueError(
+            "Expected new draws in each epoch with sampling='poisson'. Received: a dataset whose "
+            "batches are kept (`.cache()`) and come again. Remove it, or keep the single records."
+        )
+    if kind_of(dataset) in ("Zip", "Concatenate", "DirectedInterleave"):
+        for source in joined(dataset):
             refuse_fixed_batches(source, batch_size, all_rows, thinned)
     if kind_of(dataset) in BATCHES:
         size = number_of(dataset)
+        how = repetition(inputs_of(dataset)[0])
+        if how:
+            raise ValueError(
+                "Expected each example at most once in a draw with sampling='poisson'. Received: a "
+                f"dataset with {how} before its rows are batched, so that a batch may hold an "
+                "example twice, and no clip bounds both. Repeat the batches, "
+                "`.batch(...).repeat(...)`, or pass arrays or tfdp.Records(source, map=...), which "
+                "are Poisson sampled for you."
+            )
         may_be_draws = thinned and (size is None or size > batch_size)
         if may_be_draws or (all_rows and int(dataset.cardinality()) == 1):
             return
@@ -96,11 +163,16 @@ def refuse_fixed_batches(
             "however they were shuffled: each epoch has every row once. Declare 'shuffle', or pass "
             "arrays or tfdp.Records(source, map=...), which are then Poisson sampled for you."
         )
-    if cached and not all_rows:
-        raise ValueError(
-            "Expected new draws in each epoch with sampling='poisson'. Received: a dataset whose "
-            "batches are kept (`.cache()`) and come again. Remove it, or keep the single records."
-        )
+
+
+def _may_draw(dataset: tf.data.Dataset) -> bool:
+    """Whether the function of a map draws random numbers, or is Python's."""
+    return any(is_random(op) or "PyFunc" in op for op in _operations(dataset))
+
+
+def _operations(dataset: tf.data.Dataset) -> set[str]:
+    """The types of the operations in a stage's functions."""
+    return {node.op for graph in functions_in(dataset) for node in nodes_of(graph)}
 
 
 def refuse_joined_records(dataset: tf.data.Dataset) -> None:

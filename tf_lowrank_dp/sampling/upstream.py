@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_lowrank_dp._tensorflow import captured_by, data_sets_of
-from tf_lowrank_dp.sampling.batch import is_batch
+from tf_lowrank_dp._tf_data import captured_by, data_sets_of
+from tf_lowrank_dp.sampling.batch import PRESENCE, is_batch
 
 _SAMPLED: weakref.WeakSet[tf.data.Dataset] = weakref.WeakSet()
 _GIVEN: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDictionary()
+
+
+class _Drawn(threading.local):
+    """What this thread has taken of samplers: batches, and the rows in them that are examples."""
+
+    batches = rows = 0
+
+
+_DRAWN = _Drawn()
 _OF_SAMPLER = (
     "Expected batches of examples alone. Received: {} of a PoissonSampler, without its presence, "
     "by which examples are told from the rows that fill a batch up: these would be trained on. "
@@ -49,6 +61,8 @@ def refuse_sampled(dataset: tf.data.Dataset) -> None:
 
 def given(batch: dict) -> dict:
     """A batch of a sampler, whose arrays are known again."""
+    _DRAWN.batches += 1
+    _DRAWN.rows += int(np.sum(batch[PRESENCE]))
     _GIVEN.update({id(leaf): leaf for leaf in tf.nest.flatten(batch)})
     return batch
 
@@ -62,6 +76,26 @@ def refuse_given(batch: Any) -> None:
     leaves = (leaf for leaf in tf.nest.flatten(batch) if leaf is not None)
     if any(_GIVEN.get(id(leaf)) is leaf for leaf in leaves):
         raise ValueError(_OF_SAMPLER.format("arrays"))
+
+
+def without_padding(batches: Iterable) -> Iterator[Any]:
+    """The batches of a source; one that is made of a sampler's draws has no more rows than these.
+
+    Raises:
+        ValueError: it has, so that the rows which fill a draw up would be trained on.
+    """
+    iterator = iter(batches)
+    while True:
+        before = _DRAWN.batches, _DRAWN.rows
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            return
+        leaves = [leaf for leaf in keras.tree.flatten(batch) if getattr(leaf, "ndim", 0)]
+        drawn = _DRAWN.rows - before[1]
+        if _DRAWN.batches > before[0] and any(len(leaf) > drawn for leaf in leaves):
+            raise ValueError(_OF_SAMPLER.format("arrays made"))
+        yield batch
 
 
 def handles_read(source: Any) -> tuple[tf.Tensor, ...]:

@@ -1,0 +1,96 @@
+"""The port to `tf.data`: every private name of its data sets that this package uses.
+
+As `_tensorflow.py`: one function each, which `tests/port/` calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tf_lowrank_dp._tensorflow import nodes_of
+
+
+def mapped_in_one_thread(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
+    """`dataset.map(function)` whose operations the reading thread runs one after the other.
+
+    A record's few small operations cost less than waking other threads for them: on two busy cores
+    a third of the time.  Its executor knows no branches and loops.
+    """
+    from tensorflow.python.data.ops import map_op
+
+    return map_op._MapDataset(dataset, function, use_inter_op_parallelism=False)
+
+
+def data_sets_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """A data set and all those that it is made of."""
+    dataset = _uncovered(dataset)
+    return [dataset, *(each for source in inputs_of(dataset) for each in data_sets_of(source))]
+
+
+def inputs_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """The data sets that one takes its elements from, without the cover of `tf.compat.v1.data`."""
+    return [_uncovered(source) for source in dataset._inputs()]
+
+
+def _uncovered(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    while type(dataset).__name__ == "DatasetV1Adapter":
+        dataset = dataset._dataset
+    return dataset
+
+
+def kind_of(dataset: tf.data.Dataset) -> str:
+    """The stage of a pipeline: "Batch" for what `.batch` returns."""
+    dataset = _uncovered(dataset)
+    return type(dataset).__name__.removeprefix("_").removesuffix("Dataset").removesuffix("V2")
+
+
+def number_of(dataset: tf.data.Dataset) -> int | None:
+    """Rows of a batch, or how often is repeated, -1 for without end; None if it is not known."""
+    dataset, names = _uncovered(dataset), ("_batch_size", "_batch_sizes", "_count")
+    number = next((getattr(dataset, name) for name in names if hasattr(dataset, name)), None)
+    value = None if number is None else tf.get_static_value(number)
+    return None if value is None or value.size != 1 else int(value.squeeze())
+
+
+def shard_of(dataset: tf.data.Dataset) -> tuple[int, int] | None:
+    """Number of the shards that `.shard` divides rows into, and which it is; None if unknown."""
+    dataset = _uncovered(dataset)
+    numbers = [tf.get_static_value(number) for number in (dataset._num_shards, dataset._index)]
+    return None if None in numbers else (int(numbers[0]), int(numbers[1]))
+
+
+def windows_overlap(dataset: tf.data.Dataset) -> bool:
+    """Whether an element comes in several windows of a `.window()`, or may."""
+    dataset = _uncovered(dataset)
+    numbers = dataset._size, dataset._shift, dataset._stride
+    size, shift, stride = (tf.get_static_value(number) for number in numbers)
+    if size is None or shift is None or stride is None:
+        return True
+    return any(distance * int(stride) % int(shift) == 0 for distance in range(1, int(size)))
+
+
+def functions_in(dataset: tf.data.Dataset) -> list[tf.Graph]:
+    """The graphs of a stage's functions, such as that of a `.map()`."""
+    return [own.function.graph for own in dataset._functions()]
+
+
+def is_out_of_order(dataset: tf.data.Dataset) -> bool:
+    """Whether a stage was told to give first what is ready first (`deterministic=False`).
+
+    What `.interleave()` was told is in its graph alone, which is looked at with all before it.
+    """
+    dataset = _uncovered(dataset)
+    if kind_of(dataset) != "ParallelInterleave" or hasattr(dataset, "_deterministic"):
+        return getattr(dataset, "_deterministic", "") == "false"
+    policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+    definition = tf.compat.v1.GraphDef.FromString(
+        dataset._as_serialized_graph(external_state_policy=policy).numpy()
+    )
+    return any(node.attr["deterministic"].s == b"false" for node in nodes_of(definition))
+
+
+def captured_by(dataset: tf.data.Dataset) -> list[tf.Tensor]:
+    """What the functions of a data set alone capture, such as the handles of variables."""
+    return [each for own in dataset._functions() for each in own.function.captured_inputs]
