@@ -531,14 +531,83 @@ MUTATIONS = [
     ),
     mutation(
         1, "batches that are read ahead are not copied", "sampling/iterators.py",
-        "self._unused.extend(map(_kept, ahead))", "self._unused.extend(ahead)",
+        "self._unused.extend(map(own_copy, ahead))", "self._unused.extend(ahead)",
         "sampling/test_one_buffer.py::test_batches_may_be_read_into_one_array[generator]",
     ),
     mutation(
         1, "a generator over a sampler leaves presence out", "sampling/upstream.py",
         "if any(_GIVEN.get(id(leaf)) is leaf for leaf in leaves):", "if False:",
         "sampling/test_declared.py::"
-        "test_batches_of_a_sampler_without_presence_are_refused_from_python_too[function]",
+        "test_batches_of_a_sampler_without_presence_are_refused_from_python_too[list]",
+    ),
+    mutation(
+        1, "rows are padded to the longest of their batch before a map", "sampling/one_shape.py",
+        "    if kind_of(dataset) == \"PaddedBatch\" and not all(", "    if False and not all(",
+        "sampling/test_declared.py::"
+        "test_rows_padded_to_the_longest_of_their_batch_are_refused[resized]",
+    ),
+    mutation(
+        1, "ragged batches become dense ones of any length", "sampling/one_shape.py",
+        "if _holds_batches(dataset) and any(map(_pads, functions_in(dataset))):", "if False:",
+        "sampling/test_declared.py::"
+        "test_rows_padded_to_the_longest_of_their_batch_are_refused[ragged, then a mean]",
+    ),
+    mutation(
+        1, "what is ready first comes first, by an option", "sampling/declared.py",
+        "        batches = in_order(batches)\n", "",
+        "sampling/test_declared.py::test_options_that_give_first_what_is_ready_first_are_set_back",
+    ),
+    mutation(
+        1, "what is ready first comes first, by a stage", "sampling/stages.py",
+        "        if is_out_of_order(each):", "        if False:",
+        "sampling/test_declared.py::"
+        "test_stages_that_give_first_what_is_ready_first_are_refused[shuffle-interleave]",
+    ),
+    mutation(
+        1, "draws that are kept are taken for new ones", "sampling/stages.py",
+        "    if cached and not all_rows:", "    if False:",
+        "sampling/test_declared.py::test_draws_that_are_kept_are_no_new_ones[cache]",
+    ),
+    mutation(
+        1, "rows come twice in a draw", "sampling/stages.py",
+        "        how = repetition(inputs_of(dataset)[0])", "        how = \"\"",
+        "sampling/test_declared.py::test_rows_that_come_twice_in_a_draw_are_refused[1.0-augmented]",
+    ),
+    mutation(
+        1, "the functions of stages may filter", "sampling/stages.py",
+        "    if kind_of(dataset) in APART:", "    if False:",
+        "sampling/test_declared.py::"
+        "test_batches_that_an_example_chooses_for_others_are_refused[filter of each file-shuffle]",
+    ),
+    mutation(
+        1, "rows of a sampler's changed batches are not counted", "sampling/upstream.py",
+        "if _DRAWN.batches > before[0] and", "if False and",
+        "training/test_batched_data.py::"
+        "test_batches_made_of_a_samplers_hold_none_of_its_padding[OfSampler]",
+    ),
+    mutation(
+        1, "entries of a sparse matrix are in columns that are none", "sampling/rows.py",
+        "        return _checked(sparse.csr_array(data), name)",
+        "        return sparse.csr_array(data)",
+        "sampling/test_rows.py::"
+        "test_entries_of_columns_that_a_sparse_matrix_does_not_have_are_refused[-1]",
+    ),
+    mutation(
+        1, "a function of an iterator begins a pass within another", "sampling/iterators.py",
+        "        _STARTED[source][0].refuse_within_pass(steps_per_pass)", "        pass",
+        "training/test_batched_data.py::"
+        "test_a_function_of_an_iterator_that_was_left_within_a_pass_begins_no_other",
+    ),
+    mutation(
+        1, "what was looked at of a PyDataset is lost", "sampling/batched_sources.py",
+        "    unused = list(ahead)", "    unused: list = []",
+        "training/test_batched_data.py::"
+        "test_what_was_looked_at_of_a_py_dataset_is_the_beginning_of_its_first_pass",
+    ),
+    mutation(
+        1, "records are read in another order of bytes", "sampling/rows.py",
+        "    native = dtype.newbyteorder(\"=\")", "    native = dtype",
+        "sampling/test_records.py::test_bytes_of_another_order_are_the_same_numbers[>f4]",
     ),
     mutation(
         1, "a draw of another process is a draw of its own", "training/draws.py",
@@ -1005,7 +1074,7 @@ MUTATIONS = [
         "    batches = with_one_shape(batches, dataset)\n",
         "",
         "sampling/test_declared.py::"
-        "test_rows_padded_to_the_longest_of_their_batch_are_refused[ragged]",
+        "test_rows_padded_to_the_longest_of_their_batch_are_refused[of a generator]",
     ),
     mutation(
         8, "a preprocessor of the user's own sees all rows of a draw", "training/preprocessed.py",

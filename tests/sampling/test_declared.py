@@ -1,5 +1,7 @@
 """Tests of datasets whose sampling the user declares."""
 
+import time
+
 import keras
 import numpy as np
 import pytest
@@ -440,6 +442,12 @@ BY_VALUE = {
         lambda x, y: tf.size(x), [4], [4, 4], padded_shapes=([10], [])
     ),
     "running sum": ROWS.scan(tf.zeros(2), lambda s, row: (s + row[0], row)).batch(4),
+    "filter of each file": tf.data.Dataset.range(2)
+    .flat_map(lambda file: ROWS.filter(lambda x, y: y < 9))
+    .batch(4),
+    "filter of the first version": tf.compat.v1.data.Dataset.from_tensor_slices(np.arange(10))
+    .filter(lambda y: y < 9)
+    .batch(4),
     "zipped": tf.data.Dataset.zip(
         ROWS.map(lambda x, y: x).batch(4), ROWS.map(lambda x, y: y).filter(lambda y: y < 9).batch(4)
     ),
@@ -475,6 +483,18 @@ PADDED = {
     .batch(4)
     .map(keras.layers.TextVectorization(vocabulary=["w"])),
     "of a generator": unequal([3, 4]),
+    "padded, then a mean": LENGTHS.padded_batch(4).map(
+        lambda x, y: (tf.reduce_mean(tf.cast(x, "float32"), 1), y)
+    ),
+    "ragged, then a mean": LENGTHS.ragged_batch(4).map(
+        lambda x, y: (tf.reduce_mean(x.to_tensor(), 1), y)
+    ),
+    "sparse, then a mean": LENGTHS.ragged_batch(4).map(
+        lambda x, y: (tf.reduce_mean(tf.sparse.to_dense(x.to_sparse()), 1), y)
+    ),
+    "resized": LENGTHS.padded_batch(4).map(
+        lambda x, y: (tf.image.resize(x[:, :, None, None], (2, 1)), y)
+    ),
 }
 
 
@@ -491,6 +511,9 @@ def test_rows_padded_to_the_longest_of_their_batch_are_refused(data):
     [
         LENGTHS.padded_batch(4, padded_shapes=([10], [])),
         LENGTHS.ragged_batch(4).map(lambda x, y: (x.to_tensor(shape=(None, 10)), y)),
+        LENGTHS.map(lambda x, y: (tf.RaggedTensor.from_row_lengths(x, [y + 1]).to_tensor(), y))
+        .map(lambda x, y: (tf.reduce_sum(x[0])[None] * tf.ones(3, x.dtype), y))
+        .batch(4),
         unequal([3, 3]),
     ],
 )
@@ -509,7 +532,7 @@ def test_a_later_batch_of_another_shape_ends_the_pass_with_a_sentence():
         list(batches)
 
 
-@pytest.mark.parametrize("kind", ["generator", "function", "map"])
+@pytest.mark.parametrize("kind", ["generator", "function", "map", "list"])
 def test_batches_of_a_sampler_without_presence_are_refused_from_python_too(kind):
     """Their padding was trained on, whose rows depend on how many are drawn: 5 clips for 1."""
     sampler = PoissonSampler(np.zeros((40, 2)), np.zeros(40), batch_size=8)
@@ -518,6 +541,7 @@ def test_batches_of_a_sampler_without_presence_are_refused_from_python_too(kind)
         "generator": function(),
         "function": function,
         "map": map(lambda batch: (1.0 + batch["x"], batch["y"]), sampler),
+        "list": iter([(1.0 + batch["x"], batch["y"]) for _, batch in zip("ab", sampler)]),
     }
     with pytest.raises(ValueError, match="rows that fill a batch up"):
         declared_dataset(sources[kind], sampling="poisson", batch_size=8, num_examples=40)
@@ -587,3 +611,87 @@ def test_sparse_batches_become_dense_ones_and_ragged_ones_are_refused_with_the_r
     padded = ragged.map(lambda x, y: (x.to_tensor(shape=(None, 2)), y))
     found, _ = declared_dataset(padded, sampling="shuffle", batch_size=2)
     assert [batch["x"].shape for batch in found] == [(2, 2), (2, 2)]
+
+
+def late(how, slow):
+    """Batches of rows, of which `slow` takes longer than others together."""
+
+    def read(row):
+        time.sleep(0.3 if row == slow else 0.0)
+        return row
+
+    rows, told = tf.data.Dataset.range(8), {"num_parallel_calls": 4, "deterministic": False}
+
+    def ready(row):
+        return tf.ensure_shape(tf.numpy_function(read, [row], tf.int64), [])
+
+    if how == "map":
+        return rows.map(ready, **told).batch(2)
+    if how == "interleave":
+        return rows.interleave(lambda row: tf.data.Dataset.from_tensors(ready(row)), **told).batch(
+            2
+        )
+    options = tf.data.Options()
+    options.deterministic = False
+    return rows.map(ready, num_parallel_calls=4).with_options(options).batch(2)
+
+
+@pytest.mark.parametrize("how", ["map", "interleave"])
+@pytest.mark.parametrize("sampling", ["poisson", "shuffle"])
+def test_stages_that_give_first_what_is_ready_first_are_refused(how, sampling):
+    """One image that took long to decode moved 3 clips for 2, one of a slow disk 6."""
+    stated = {"num_examples": 8} if sampling == "poisson" else {"steps_per_epoch": 4}
+    with pytest.raises(ValueError, match="takes long to read.*Leave deterministic=False out"):
+        declared_dataset(late(how, 0), sampling=sampling, batch_size=2, **stated)
+
+
+def test_options_that_give_first_what_is_ready_first_are_set_back():
+    batches, _ = declared_dataset(late("option", slow=0), sampling="shuffle", batch_size=2)
+    found = [batch["x"].numpy().tolist() for batch in batches]
+    assert found == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+PASSES = ROWS.batch(10).repeat(5)
+KEPT_DRAWS = {
+    "cache": PASSES.map(thinned).cache(),
+    "cache, repeated": PASSES.map(thinned).cache().repeat(2),
+    "cache, then a map": PASSES.map(thinned).cache().map(lambda x, y: (2 * x, y)),
+    "snapshot": PASSES.map(thinned).snapshot("somewhere"),
+}
+
+
+@pytest.mark.parametrize("data", KEPT_DRAWS)
+def test_draws_that_are_kept_are_no_new_ones(data):
+    """20 epochs of five kept draws were told as 10.6, and are 44.0."""
+    with pytest.raises(ValueError, match="batches are kept"):
+        declared_dataset(KEPT_DRAWS[data], sampling="poisson", num_examples=10, batch_size=4)
+
+
+def test_rows_that_are_kept_and_drawn_from_anew_are_poisson_draws():
+    kept = ROWS.batch(10).map(lambda x, y: (2 * x, y)).cache().repeat(5).map(thinned)
+    _, sampling = declared_dataset(kept, sampling="poisson", num_examples=10, batch_size=4)
+    assert sampling.sampling_rate == 0.4
+
+
+TWICE_IN_A_DRAW = {
+    "augmented": ROWS.concatenate(ROWS.map(lambda x, y: (2 * x, y))).batch(20),
+    "repeated": ROWS.repeat(3).batch(30),
+    "shuffled and repeated": ROWS.apply(tf.data.experimental.shuffle_and_repeat(10, 2)).batch(20),
+}
+
+
+@pytest.mark.parametrize("data", TWICE_IN_A_DRAW)
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_rows_that_come_twice_in_a_draw_are_refused(data, rate):
+    """One record moved 4 and 6 clips for 2."""
+    batches = TWICE_IN_A_DRAW[data]
+    if rate < 1:
+        batches = batches.map(thinned)
+    with pytest.raises(ValueError, match="at most once in a draw"):
+        declared_dataset(batches, sampling="poisson", num_examples=10, sampling_rate=rate)
+
+
+def test_shuffled_and_repeated_rows_are_more_than_one_pass():
+    rows = ROWS.apply(tf.data.experimental.shuffle_and_repeat(10, 2)).batch(5)
+    with pytest.raises(ValueError, match="at most once in a pass"):
+        declared_dataset(rows, sampling="shuffle", batch_size=5)

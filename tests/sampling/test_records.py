@@ -276,3 +276,23 @@ def test_texts_of_all_kinds_are_present_as_they_are(source, texts):
     found = batch["x"][batch["presence"] > 0].tolist()
     expected = [text if isinstance(text, bytes) else text.encode() for text in texts]
     assert sorted(found) == sorted(expected)
+
+
+class OfOtherOrder:
+    def __init__(self, order):
+        self.order = order
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return np.arange(index, index + 3).astype(self.order)
+
+
+@pytest.mark.parametrize("order", [">f4", ">f8", ">i2", ">i4"])
+def test_bytes_of_another_order_are_the_same_numbers(order):
+    """They were read as if they were in the machine's order: 4.0 as 4.6e-41."""
+    source = OfOtherOrder(order)
+    batch = next(iter(PoissonSampler(Records(source), batch_size=5, pad_to_multiple=5)))
+    assert batch["presence"].tolist() == [1] * 5
+    assert batch["x"].tolist() == [[i, i + 1, i + 2] for i in range(5)]

@@ -5,6 +5,7 @@ import collections
 import ml_dtypes
 import numpy as np
 import pytest
+import scipy
 import tensorflow as tf
 
 from tf_lowrank_dp.sampling import rows
@@ -175,3 +176,19 @@ def test_rows_of_a_list_are_what_they_are_alone(data):
     if isinstance(data[0], str):
         alone = ["a", "b"]
     np.testing.assert_array_equal(taken(data), alone)
+
+
+@pytest.mark.parametrize("column", [-1, 3, 10**7])
+def test_entries_of_columns_that_a_sparse_matrix_does_not_have_are_refused(column):
+    """They were written into other examples' rows, 10.9 clips for 2, or ended the process."""
+    given = scipy.sparse.csr_matrix(([1.0, 2.0], [0, 1], [0, 1, 2]), shape=(2, 3))
+    given.indices[1] = column
+    with pytest.raises(ValueError, match="of the 3 columns of `x`"):
+        rows.to_rows(given, "x")
+
+
+def test_sparse_matrices_of_all_kinds_are_rows():
+    dense = np.eye(3)[[0, 2]]
+    for kind in ("bsr", "coo", "csc", "csr", "dia", "dok", "lil"):
+        found = rows.to_rows(getattr(scipy.sparse, f"{kind}_matrix")(dense), "x")
+        np.testing.assert_array_equal(rows.take_rows(found, np.array([1, 0])), dense[[1, 0]])

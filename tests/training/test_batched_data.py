@@ -3,9 +3,11 @@
 import keras
 import numpy as np
 import pytest
+import scipy
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.sampling.batched_sources import to_dataset
 from tf_lowrank_dp.sampling.upstream import handles_read
 
 ROWS, STEPS = 6, 4
@@ -59,6 +61,103 @@ def test_batches_of_a_sampler_without_their_presence_are_refused(model, data):
     with pytest.raises(ValueError, match="rows that fill a batch up"):
         model.fit(pairs, sampling="poisson", batch_size=ROWS, num_examples=24, verbose=0)
     model.fit(sampler, verbose=0)
+
+
+def changed(batch):
+    return batch["x"] / 2.0, keras.utils.to_categorical(batch["y"], 4)
+
+
+class OfSampler(keras.utils.PyDataset):
+    def __init__(self, sampler):
+        super().__init__()
+        self.draws = list(sampler)
+        self.sampler = sampler
+
+    def __len__(self):
+        return len(self.draws)
+
+    def __getitem__(self, index):
+        return changed(next(iter(self.sampler)))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda sampler: (changed(batch) for batch in sampler),
+        lambda sampler: lambda: map(changed, sampler),
+        lambda sampler: ((batch["x"][:], batch["y"] + 0) for batch in sampler),
+        OfSampler,
+    ],
+)
+def test_batches_made_of_a_samplers_hold_none_of_its_padding(data, made):
+    """Their padding was trained on: one record of 101 moved 9.8 clips for 1."""
+    sampler = tfdp.PoissonSampler(*data(), batch_size=ROWS, steps=8, pad_to_multiple=50)
+    with pytest.raises(ValueError, match="rows that fill a batch up"):
+        to_dataset(made(sampler))
+
+
+def test_rows_of_a_samplers_draws_alone_are_batches_of_ones_own(data):
+    sampler = tfdp.PoissonSampler(*data(), batch_size=ROWS, steps=8)
+
+    def drawn():
+        for batch in sampler:
+            there = batch["presence"] == 1
+            yield batch["x"][there], batch["y"][there]
+
+    assert len(list(to_dataset(drawn))) == 8
+
+
+class Popping(keras.utils.PyDataset):
+    """Gives what comes next, whatever is asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.batches = (np.full((2, 1), i) for i in range(8))
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return (next(self.batches),)
+
+
+def test_what_was_looked_at_of_a_py_dataset_is_the_beginning_of_its_first_pass():
+    """A pass spanned two of its own: 4 clips for 2."""
+    dataset = to_dataset(Popping())
+    passes = [[int(x[0, 0]) for (x,) in dataset] for _ in range(2)]
+    assert passes == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_a_function_of_an_iterator_that_was_left_within_a_pass_begins_no_other(
+    model, data, shuffled
+):
+    """42 batches of 300 came twice in what was counted as one pass."""
+    iterator = passes(data, rows=1)
+    single = {**shuffled, "batch_size": 1, "steps_per_epoch": len(data()[0])}
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(lambda: iterator, callbacks=[Interrupt()], **single)
+    with pytest.raises(ValueError, match="beginning of a pass"):
+        model.fit(lambda: iterator, **single)
+    begun = passes(data)
+    next(begun)
+    with pytest.raises(ValueError, match="begun before fit"):
+        model.fit(lambda: begun, **shuffled)
+
+
+def test_batches_that_a_failed_fit_has_read_of_a_function_are_told(model, data, shuffled):
+    def source():
+        return passes(data)
+
+    with pytest.raises(ValueError, match="steps_per_epoch"):
+        model.fit(source, **{**shuffled, "steps_per_epoch": None})
+    with pytest.warns(UserWarning, match="If data have changed, pass a new function"):
+        model.fit(source, **shuffled)
+
+
+def test_sparse_matrices_of_a_generator_are_dense_batches():
+    rows = scipy.sparse.csr_array(np.eye(4))
+    [(x,)] = to_dataset(iter([(rows,)]))
+    np.testing.assert_array_equal(x, np.eye(4))
 
 
 def test_the_variables_that_functions_of_a_data_set_read_are_known():
