@@ -1,5 +1,7 @@
 """Iterators that go on where they stopped, and data sets that are made of others'."""
 
+import collections
+
 import keras
 import numpy as np
 import pytest
@@ -158,6 +160,13 @@ def test_sparse_matrices_of_a_generator_are_dense_batches():
     rows = scipy.sparse.csr_array(np.eye(4))
     [(x,)] = to_dataset(iter([(rows,)]))
     np.testing.assert_array_equal(x, np.eye(4))
+
+
+@pytest.mark.parametrize("made", [iter, tf.data.experimental.from_list])
+def test_named_pairs_are_pairs_as_in_keras(made):
+    pair = collections.namedtuple("Pair", "image label")(np.ones((2, 3)), np.arange(2))
+    [(x, y)] = to_dataset(made([pair]))
+    assert x.shape == (2, 3) and y.numpy().tolist() == [0, 1]
 
 
 def test_the_variables_that_functions_of_a_data_set_read_are_known():

@@ -118,8 +118,10 @@ def _as_tuples(dataset: tf.data.Dataset) -> tf.data.Dataset:
             "Expected batches x, (x, y) or (x, y, sample_weight). Received: logical batches with "
             "presence, which a sampler made. Pass the `PoissonSampler` itself."
         )
-    if type(spec) is not tuple:
+    if not isinstance(spec, tuple):
         return dataset.map(lambda x: (x,))
+    if type(spec) is not tuple:  # a named one, which is one argument of a map
+        dataset = dataset.map(lambda parts: tuple(parts))
     if not 1 <= len(spec) <= 3:
         raise ValueError(
             "Expected batches x, (x, y) or (x, y, sample_weight). "
@@ -221,7 +223,7 @@ def _to_element(batch: Any) -> tuple:
     batch, changes nothing: TensorFlow takes some without copying them.
     """
     refuse_given(batch)
-    parts = tuple(batch) if type(batch) in (tuple, list) else (batch,)  # as Keras does
+    parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)  # as Keras does
     if not 1 <= len(parts) <= 3:
         raise ValueError(
             "Expected batches x, (x, y) or (x, y, sample_weight). "
