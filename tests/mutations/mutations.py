@@ -610,6 +610,12 @@ MUTATIONS = [
         "sampling/test_records.py::test_bytes_of_another_order_are_the_same_numbers[>f4]",
     ),
     mutation(
+        1, "maps keep something of an example for others", "sampling/stages.py",
+        "if _WRITES.search(op.type) and not _is_seed(op.inputs[-1]):", "if False:",
+        "sampling/test_declared.py::test_maps_that_keep_something_of_an_example_for_others_are_"
+        "refused[shuffle-running_mean]",
+    ),
+    mutation(
         1, "a draw of another process is a draw of its own", "training/draws.py",
         "(process == this_process(), _ELSEWHERE),", "",
         "training/test_draws.py::test_a_draw_of_another_process_is_refused[eager]",

@@ -696,3 +696,32 @@ def test_shuffled_and_repeated_rows_are_more_than_one_pass():
     rows = ROWS.apply(tf.data.experimental.shuffle_and_repeat(10, 2)).batch(5)
     with pytest.raises(ValueError, match="at most once in a pass"):
         declared_dataset(rows, sampling="shuffle", batch_size=5)
+
+
+def running_mean(x, y):
+    mean = tf.reduce_mean(tf.cast(x, "float32"))
+    return x - KEPT_MEAN.assign(0.9 * KEPT_MEAN + 0.1 * mean), y
+
+
+def known_words(x, y):
+    WORDS.insert(y, y)
+    return x, WORDS.lookup(y)
+
+
+KEPT_MEAN = tf.Variable(0.0)
+WORDS = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "shuffle"])
+@pytest.mark.parametrize("function", [running_mean, known_words])
+def test_maps_that_keep_something_of_an_example_for_others_are_refused(function, sampling):
+    stated = {"num_examples": 10} if sampling == "poisson" else {}
+    with pytest.raises(ValueError, match="treat each example by itself"):
+        declared_dataset(ROWS.map(function).batch(4), sampling=sampling, batch_size=4, **stated)
+
+
+def test_maps_that_draw_random_numbers_are_taken():
+    layer, generator = keras.layers.GaussianNoise(1.0), tf.random.Generator.from_seed(1)
+    rows = ROWS.map(lambda x, y: (layer(x, training=True) + generator.normal([2]), y))
+    batches, _ = declared_dataset(rows.batch(5), sampling="shuffle", batch_size=5)
+    assert all(tf.reduce_all(batch["x"] != 0) for batch in batches)

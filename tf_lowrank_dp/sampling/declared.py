@@ -25,6 +25,7 @@ from tf_lowrank_dp.sampling.stages import (
     refuse_fixed_batches,
     refuse_other_orders,
     refuse_repeated_rows,
+    refuse_state,
 )
 from tf_lowrank_dp.sampling.weights import with_class_weight
 
@@ -121,6 +122,7 @@ def declared_dataset(
     if isinstance(dataset, tf.data.Dataset):
         refuse_batches_by_value(dataset)
         refuse_other_orders(dataset)
+        refuse_state(dataset)
         refuse_padding(dataset)
         batches = in_order(batches)
     static = batched_sources.static_batch_size(batches.element_spec)

@@ -43,6 +43,7 @@ _BY_VALUE = {
 }
 _INSIDE = _BY_VALUE.keys() - {"Scan"}  # which counts elements in some of TensorFlow's functions
 _STAGE = re.compile(r"(?:Experimental)?(?:Parallel)?(\w+?)Dataset(?:V\d)?")
+_WRITES = re.compile("Assign|ResourceScatter|Table(Insert|Import|Remove)|Enqueue|StackPush")
 _JOIN = {
     **_ACROSS,
     **dict.fromkeys(BATCHES, "`.batch()`"),
@@ -87,6 +88,27 @@ def _counts(dataset: tf.data.Dataset) -> bool:
         [dataset] = inputs_of(dataset)
     spec = dataset.element_spec
     return kind_of(dataset) == "Tensor" and isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0
+
+
+def refuse_state(dataset: tf.data.Dataset) -> None:
+    """Refuses functions that write to variables or tables, but for the seeds of Keras' layers.
+
+    Raises:
+        ValueError: one does, in TensorFlow, and in no function of its own.
+    """
+    for each in data_sets_of(dataset):
+        for op in (op for graph in functions_in(each) for op in graph.get_operations()):
+            if _WRITES.search(op.type) and not _is_seed(op.inputs[-1]):
+                raise ValueError(
+                    "Expected maps that treat each example by itself. Received: a dataset with "
+                    f"{op.type} in a function, which keeps something of an example for those "
+                    "after it, such as a running mean, and no clip bounds that. Release statistics "
+                    "by tfdp.private_mean beforehand; count with `.enumerate()`."
+                )
+
+
+def _is_seed(value: tf.Tensor) -> bool:
+    return value.dtype == tf.int64 and value.shape == (2,)
 
 
 def refuse_other_orders(dataset: tf.data.Dataset) -> None:
