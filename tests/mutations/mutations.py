@@ -613,7 +613,7 @@ MUTATIONS = [
         1, "maps keep something of an example for others", "sampling/stages.py",
         "if _WRITES.search(op.type) and not _is_seed(op.inputs[-1]):", "if False:",
         "sampling/test_declared.py::test_maps_that_keep_something_of_an_example_for_others_are_"
-        "refused[shuffle-running_mean]",
+        "refused[running_mean-shuffle]",
     ),
     mutation(
         1, "a draw of another process is a draw of its own", "training/draws.py",
