@@ -1163,4 +1163,11 @@ MUTATIONS = [
         "or not part.is_apart_from(other_part)", "",
         "sampling/test_repeated_rows.py::test_parts_with_common_rows_are_not[a wrong border]",
     ),
+    mutation(
+        12, "what metrics report may be written to a weight", "training/train_step.py",
+        "        with judged.watched_metrics():\n            return model.get_metrics_result()",
+        "        return model.get_metrics_result()",
+        "training/test_metrics_are_a_dead_end.py::"
+        "test_a_compiled_metric_that_writes_to_a_weight_when_it_is_asked_is_refused[result-False]",
+    ),
 ]  # fmt: skip
