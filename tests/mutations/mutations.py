@@ -1170,4 +1170,9 @@ MUTATIONS = [
         "training/test_metrics_are_a_dead_end.py::"
         "test_a_compiled_metric_that_writes_to_a_weight_when_it_is_asked_is_refused[result-False]",
     ),
+    mutation(
+        15, "a load that fails takes away what others have spent meanwhile", "spending/traces.py",
+        "trace.records -= {*added}", "trace.records = frozenset()",
+        "spending/test_owner.py::test_what_others_spend_while_a_load_fails_stays",
+    ),
 ]  # fmt: skip
