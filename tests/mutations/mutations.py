@@ -1175,4 +1175,11 @@ MUTATIONS = [
         "trace.records -= {*added}", "trace.records = frozenset()",
         "spending/test_owner.py::test_what_others_spend_while_a_load_fails_stays",
     ),
+    mutation(
+        15, "what an average costs is what was spent before it began",
+        "training/post_processing.py",
+        "        _add_what_was_spent_on(others, model)  # inside as well\n", "",
+        "training/test_spent_values.py::"
+        "test_an_average_over_a_whole_fit_has_spent_what_the_fit_has",
+    ),
 ]  # fmt: skip

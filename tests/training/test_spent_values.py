@@ -639,3 +639,19 @@ def test_an_average_with_another_private_model_has_spent_what_both_have(build, f
     with tfdp.post_processing(fitted, other, fitted):
         pass
     assert tfdp.privacy_spent(fitted, DELTA) == both
+
+
+@pytest.mark.parametrize("epochs_before", [0, 1])
+def test_an_average_over_a_whole_fit_has_spent_what_the_fit_has(build, fit, epochs_before):
+    model, average = build(), build()
+    fit(model, epochs=epochs_before)
+
+    def halve(epoch, logs):
+        pairs = zip(average.get_weights(), model.get_weights(), strict=True)
+        average.set_weights([(a + b) / 2 for a, b in pairs])
+
+    hook = keras.callbacks.LambdaCallback(on_epoch_end=halve)
+    with tfdp.post_processing(average, model):
+        fit(model, epochs=2, callbacks=[hook])
+    assert tfdp.privacy_spent(average, DELTA) == tfdp.privacy_spent(model, DELTA) > 0
+    assert not is_unknown(average)
