@@ -1182,4 +1182,9 @@ MUTATIONS = [
         "training/test_spent_values.py::"
         "test_an_average_over_a_whole_fit_has_spent_what_the_fit_has",
     ),
+    mutation(
+        15, "threads write to the ledger's file at once", "accounting/ledger_file.py",
+        "with self._adding:", "if self._adding:",
+        "accounting/test_ledger_file.py::test_what_several_threads_add_is_all_there",
+    ),
 ]  # fmt: skip
