@@ -1187,4 +1187,11 @@ MUTATIONS = [
         "with self._adding:", "if self._adding:",
         "accounting/test_ledger_file.py::test_what_several_threads_add_is_all_there",
     ),
+    mutation(
+        15, "each trainer has passes of its own", "training/trainer.py",
+        "self._passes = self._run.passes",
+        "self._passes = type(self._run.passes)(sampling, self._run.engine.steps)",
+        "training/test_trainer.py::"
+        "test_passes_of_two_trainers_of_one_run_are_those_of_the_run",
+    ),
 ]  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
@@ -26,7 +25,6 @@ from tf_lowrank_dp.training.given_forward import check_batch, spec_of, with_outp
 from tf_lowrank_dp.training.handed_out import HandedOut
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
 from tf_lowrank_dp.training.loop_graph import JudgedForward, LoopGraph
-from tf_lowrank_dp.training.passes import Passes
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.start_run import start_run, units_of_parts
 from tf_lowrank_dp.training.state import look, refuse_other_variables, state_of
@@ -120,11 +118,10 @@ class PrivateTrainer:
         self._forwards: dict[CodeType | int, JudgedForward] = {}  # the last of each code
         self._traces = 0
         seeded = getattr(sampler, "seeded", False)
-        self._draws = Draws(sampling, sampling is not sampler, seeded)
         self._run = start_run(model, sampling, steps or 1, seeded=seeded)
-        self._passes = Passes(sampling, self._run.engine.steps, self._draws)
+        self._passes = self._run.passes
+        self._draws = Draws(sampling, sampling is not sampler, seeded, self._passes.had)
         self._handed_out = HandedOut(self._run)
-        self._lock = threading.RLock()
 
     @tf.autograph.experimental.do_not_convert
     def gradients(self, forward: Callable, batch: dict) -> list[tf.Tensor]:
@@ -149,7 +146,7 @@ class PrivateTrainer:
         """
         refuse_distribution(data=batch)
         check_batch(batch)
-        with self._lock:  # what is checked is released before another thread checks
+        with self._run.lock:  # what is checked is released before another thread checks
             return self._gradients(forward, batch)
 
     def _gradients(self, forward: Callable, batch: dict) -> list[tf.Tensor]:
