@@ -1194,4 +1194,11 @@ MUTATIONS = [
         "training/test_trainer.py::"
         "test_passes_of_two_trainers_of_one_run_are_those_of_the_run",
     ),
+    mutation(
+        15, "what ordinary steps leave in an optimizer passes for public",
+        "optimizers/ledger_in_file.py",
+        "return [*model.weights, *kept]", "return model.weights",
+        "training/test_spent_values.py::"
+        "test_what_ordinary_steps_leave_in_an_optimizer_leaves_the_spend_unknown",
+    ),
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import keras
 
+from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.state import look, note_in_file, things_of
 from tf_lowrank_dp.training.watched_weights import tell_changes
@@ -50,7 +51,7 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
         yield
     finally:
         _add_what_was_spent_on(others, model)  # inside as well
-        SPENDING.see(model.weights)
+        SPENDING.see(values_of(model))
 
 
 def _add_what_was_spent_on(others: Sequence[keras.Model], model: keras.Model) -> None:

@@ -13,6 +13,7 @@ from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.spending import SPENDING, Record, merged
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
@@ -122,7 +123,7 @@ def look(model: keras.Model) -> bool:
     SPENDING.recognise(model.weights)
     if isinstance(optimizer, DPOptimizer):
         SPENDING.link(optimizer, [*layers_of(model), *model.weights])
-    found = SPENDING.check(model.weights)
+    found = SPENDING.check(values_of(model))
     if found:
         note_in_file(model)
     return found

@@ -14,6 +14,7 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.gradient_methods.trial import forget_plan
 from tf_lowrank_dp.layers.whole_layers import whole_layers
+from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.sampling import DRAW, PRESENCE, PoissonSampler
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import refuse_custom_loop
@@ -180,7 +181,7 @@ class PrivateTrainer:
         judged.graph.look_again(forward, batch)
         self._draws.take(given)
         gradients = judged.graph.gradients(batch, presence)
-        SPENDING.released(self._model.weights)
+        SPENDING.released(values_of(self._model))
         return self._handed_out.add(gradients)
 
     def apply(self, gradients: list[tf.Tensor]) -> None:
@@ -207,7 +208,8 @@ class PrivateTrainer:
         optimizer, judged = private_optimizer(self._model), self._run.judged
         apply_gradients(self._model, optimizer, space, gradients, judged)
         self._handed_out.applied()
-        (SPENDING.see if tf.executing_eagerly() else SPENDING.left_in_graph)(self._model.weights)
+        note = SPENDING.see if tf.executing_eagerly() else SPENDING.left_in_graph
+        note(values_of(self._model))
 
     def check_budget(self, steps: int = 1) -> None:
         """Raises `PrivacyBudgetExceededError` if `steps` more releases would overspend.
