@@ -888,7 +888,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what others change after the last step of a graph is not noticed",
-        "training/trainer.py", "SPENDING.left_in_graph)(", "list)(",
+        "training/trainer.py", "else SPENDING.left_in_graph", "else list",
         "training/test_after_a_graph.py::"
         "test_a_change_after_the_last_step_is_noticed[ordinary fit-False]",
     ),
