@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,23 @@ def test_a_full_disk_raises_and_what_was_held_stays(path, held, monkeypatch, wri
 def test_one_process_shares_one_file(path):
     file = open_ledger_file(path)
     assert open_ledger_file(str(path)) is file
+
+
+def test_what_several_threads_add_is_all_there(path, held):
+    file, interval = open_ledger_file(path), sys.getswitchinterval()
+
+    def add(entry_id):
+        for steps in range(1, 50):
+            file.add(ledger(steps, entry_id))
+
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(add, "abc"))
+    finally:
+        sys.setswitchinterval(interval)
+    assert [entry.steps for entry in held().entries] == [49, 49, 49]
+    assert sorted(file.ledger.entries, key=str) == sorted(held().entries, key=str)
 
 
 # Imports the accounting alone, without TensorFlow.

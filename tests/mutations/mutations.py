@@ -963,7 +963,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what others change after the last step of a graph is not noticed",
-        "training/trainer.py", "SPENDING.left_in_graph)(", "list)(",
+        "training/trainer.py", "else SPENDING.left_in_graph", "else list",
         "training/test_after_a_graph.py::"
         "test_a_change_after_the_last_step_is_noticed[ordinary fit-False]",
     ),
@@ -1237,5 +1237,43 @@ MUTATIONS = [
         1, "parts of a data set are taken for different ones", "sampling/repeated_rows.py",
         "or not part.is_apart_from(other_part)", "",
         "sampling/test_repeated_rows.py::test_parts_with_common_rows_are_not[a wrong border]",
+    ),
+    mutation(
+        12, "what metrics report may be written to a weight", "training/train_step.py",
+        "        with judged.watched_metrics():\n            return model.get_metrics_result()",
+        "        return model.get_metrics_result()",
+        "training/test_metrics_are_a_dead_end.py::"
+        "test_a_compiled_metric_that_writes_to_a_weight_when_it_is_asked_is_refused[result-False]",
+    ),
+    mutation(
+        15, "a load that fails takes away what others have spent meanwhile", "spending/traces.py",
+        "trace.records -= {*added}", "trace.records = frozenset()",
+        "spending/test_owner.py::test_what_others_spend_while_a_load_fails_stays",
+    ),
+    mutation(
+        15, "what an average costs is what was spent before it began",
+        "training/post_processing.py",
+        "        _add_what_was_spent_on(others, model)  # inside as well\n", "",
+        "training/test_spent_values.py::"
+        "test_an_average_over_a_whole_fit_has_spent_what_the_fit_has",
+    ),
+    mutation(
+        15, "threads write to the ledger's file at once", "accounting/ledger_file.py",
+        "with self._adding:", "if self._adding:",
+        "accounting/test_ledger_file.py::test_what_several_threads_add_is_all_there",
+    ),
+    mutation(
+        15, "each trainer has passes of its own", "training/trainer.py",
+        "self._passes = self._run.passes",
+        "self._passes = type(self._run.passes)(sampling, self._run.engine.steps)",
+        "training/test_trainer.py::"
+        "test_passes_of_two_trainers_of_one_run_are_those_of_the_run",
+    ),
+    mutation(
+        15, "what ordinary steps leave in an optimizer passes for public",
+        "optimizers/ledger_in_file.py",
+        "return [*model.weights, *kept]", "return model.weights",
+        "training/test_spent_values.py::"
+        "test_what_ordinary_steps_leave_in_an_optimizer_leaves_the_spend_unknown",
     ),
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """The owner's own laws: unions, what is undone, and ledgers that contradict one another."""
 
 import dataclasses
+import threading
 
 import pytest
 import tensorflow as tf
@@ -90,7 +91,27 @@ def test_what_a_failed_load_added_is_undone(owner):
     owner.adopt([known], ledger(4))
     with pytest.raises(OSError), owner.undone_on_error():
         owner.adopt([known, new], ledger(9))
-        owner.mark_unknown([known])
+        owner.adopt([known], PrivacyLedger(prior_spend_unknown=True))
         raise OSError
     assert owner.ledger([known]) == ledger(4)
     assert owner.ledger([new]) == PrivacyLedger()
+
+
+def test_what_others_spend_while_a_load_fails_stays(owner, run):
+    record, counter = run
+    loaded, trained, known = tf.Variable(0.0), tf.Variable(0.0), tf.Variable(0.0)
+
+    def others():
+        owner.begin(record, [trained, loaded], [])
+        owner.adopt([known], ledger(4, entry_id="other"))
+        owner.mark_unknown([known])
+        counter.assign(3)
+
+    with pytest.raises(OSError), owner.undone_on_error():
+        owner.adopt([loaded], ledger(9, entry_id="file"))
+        thread = threading.Thread(target=others)
+        thread.start()
+        thread.join()
+        raise OSError
+    assert owner.ledger([trained]) == owner.ledger([loaded]) == ledger(3)
+    assert owner.ledger([known]).num_steps == 4 and owner.ledger([known]).prior_spend_unknown

@@ -107,12 +107,54 @@ class WritesToTheModel(keras.metrics.Metric):
         return 0.0
 
 
-def fit(model, metrics=(), **settings):
+class KeepsWhatItReports(Linear):
+    """Writes where its results are read, which is after the step."""
+
+    def __init__(self):
+        super().__init__()
+        self.centre = self.add_weight(shape=(), trainable=False, name="centre")
+
+    def keep(self, y):
+        pass
+
+    def get_metrics_result(self):
+        results = super().get_metrics_result()
+        self.centre.assign(results["loss"])
+        return results
+
+
+class WritesElsewhere(keras.metrics.Mean):
+    """Keeps the mean target, and writes it to a weight of the model when it is asked or reset."""
+
+    def __init__(self, weight, writes_in, **arguments):
+        super().__init__(**arguments)
+        self.weight, self.writes_in = lambda: weight, writes_in
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        super().update_state(y_true)
+
+    def result(self):
+        return self.written("result", super().result())
+
+    def reset_state(self):
+        if hasattr(self, "writes_in"):
+            self.written("reset_state", self.total)
+        super().reset_state()
+
+    def written(self, where, value):
+        if where == self.writes_in:
+            self.weight().assign(value * keras.ops.ones_like(self.weight()))
+        return value
+
+
+def fit(model, metrics=(), run_eagerly=False, **settings):
     x, y = np.ones((24, 4), "float32"), np.arange(24.0)[:, None]
     model.build((None, 4))
     tfdp.make_private(model, **settings)
     optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3)
-    model.compile(optimizer, loss="mse", metrics=list(metrics), jit_compile=False)
+    model.compile(
+        optimizer, "mse", metrics=list(metrics), jit_compile=False, run_eagerly=run_eagerly
+    )
     before = [weight.numpy() for weight in model.weights]
     try:
         model.fit(x, y, batch_size=8, epochs=2, verbose=0)
@@ -131,6 +173,7 @@ def fit(model, metrics=(), **settings):
         AssignsInALoop,
         AssignsInAFunction,
         ReadsAHelper,
+        KeepsWhatItReports,
     ],
 )
 def test_what_metrics_write_to_is_neither_read_nor_kept(make, settings):
@@ -147,6 +190,19 @@ def test_a_compiled_metric_that_writes_to_a_weight_is_refused():
     metric = WritesToTheModel(model.layers[0].bias, name="writes")
     with pytest.raises(tfdp.UnsupportedModelError, match=r"write to \['only/bias'\]|only/bias"):
         fit(model, [metric])
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize("writes_in", ["result", "reset_state"])
+def test_a_compiled_metric_that_writes_to_a_weight_when_it_is_asked_is_refused(
+    writes_in, run_eagerly
+):
+    model = keras.Sequential([keras.layers.Dense(1, name="only")])
+    model.build((None, 4))
+    bias = model.layers[0].bias
+    with pytest.raises(tfdp.UnsupportedModelError, match="only/bias"):
+        fit(model, [WritesElsewhere(bias, writes_in, name="writes")], run_eagerly)
+    assert abs(bias.numpy()[0]) < 5  # the targets' mean is 11.5
 
 
 @pytest.mark.parametrize("arguments", [{}, {"microbatch_size": 2}], ids=["whole", "in parts"])

@@ -307,7 +307,7 @@ def loop(build, data):
     """A custom loop of three steps, with something done between them and after the last."""
 
     def run(between=lambda model: None, in_graph=False):
-        model = build()
+        model = build("adam")
         sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=3)
         trainer = tfdp.PrivateTrainer(model, sampler)
 
@@ -639,3 +639,61 @@ def test_an_average_with_another_private_model_has_spent_what_both_have(build, f
     with tfdp.post_processing(fitted, other, fitted):
         pass
     assert tfdp.privacy_spent(fitted, DELTA) == both
+
+
+@pytest.mark.parametrize("epochs_before", [0, 1])
+def test_an_average_over_a_whole_fit_has_spent_what_the_fit_has(build, fit, epochs_before):
+    model, average = build(), build()
+    fit(model, epochs=epochs_before)
+
+    def halve(epoch, logs):
+        pairs = zip(average.get_weights(), model.get_weights(), strict=True)
+        average.set_weights([(a + b) / 2 for a, b in pairs])
+
+    hook = keras.callbacks.LambdaCallback(on_epoch_end=halve)
+    with tfdp.post_processing(average, model):
+        fit(model, epochs=2, callbacks=[hook])
+    assert tfdp.privacy_spent(average, DELTA) == tfdp.privacy_spent(model, DELTA) > 0
+    assert not is_unknown(average)
+
+
+def weights_are_put_back(model, inner, fit):
+    weights = model.get_weights()
+    fit(model)
+    model.set_weights(weights)
+
+
+def nothing_is_learnt(model, inner, fit):
+    inner.learning_rate = 0.0
+    fit(model)
+    inner.learning_rate = 0.1
+
+
+@pytest.mark.parametrize("train", [weights_are_put_back, nothing_is_learnt])
+@pytest.mark.parametrize(
+    "inner", [keras.optimizers.SGD(0.1, momentum=0.9), keras.optimizers.Adam(0.1)]
+)
+def test_what_ordinary_steps_leave_in_an_optimizer_leaves_the_spend_unknown(
+    build, fit, private, inner, train
+):
+    """Momentum of private rows, which the next private step would add to the weights."""
+    inner = type(inner).from_config(inner.get_config())
+    model = build(inner)
+    fit(model)
+    train(tfdp.make_standard(model), inner, fit)
+    private(model, inner, noise_multiplier=1.5, delta=DELTA)
+    fit(model)
+    assert is_unknown(model)
+
+
+def test_another_optimizer_or_rate_is_no_change_of_values(build, fit, private):
+    model = build(keras.optimizers.SGD(0.1, momentum=0.9))
+    fit(model)
+    private(model, "adam", noise_multiplier=1.5, delta=DELTA)
+    fit(model)
+    model.optimizer.learning_rate = 0.5
+    inner = model.optimizer.inner_optimizer
+    inner.iterations.assign(0)
+    private(model, inner, noise_multiplier=1.0, delta=DELTA)
+    fit(model)
+    assert not is_unknown(model)

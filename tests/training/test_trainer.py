@@ -283,6 +283,22 @@ def test_passes_that_are_walked_side_by_side_count_as_those_begun(private, small
         next(first)
 
 
+def test_passes_of_two_trainers_of_one_run_are_those_of_the_run(private, small_model, data):
+    """Each took the first batch of a pass, and one pass was counted."""
+    model, sampling = private(small_model(), noise_multiplier=4.0), Sampling.shuffle(6, 4)
+    one, other = (tfdp.PrivateTrainer(model, sampling, steps=80) for _ in range(2))
+    batches, forward = shuffled(data), forward_of(model)
+    first, second = one.one_pass(batches), other.one_pass(batches)
+    batch, _ = next(first), next(second)
+    one.apply(one.gradients(forward, batch))
+    with pytest.raises(RuntimeError, match="another view of a batch"):
+        other.gradients(forward, batch)
+    second.close()
+    for batch in other.one_pass(batches):  # the same arrays again
+        other.apply(other.gradients(forward, batch))
+    assert model.optimizer.ledger.num_steps == 12
+
+
 def test_a_layer_that_is_unfrozen_before_apply_is_refused(private, small_model, data):
     model = private(small_model(), noise_multiplier=1.0)
     model.layers[0].trainable = False

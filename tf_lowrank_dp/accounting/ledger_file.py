@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import threading
 import weakref
 
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
@@ -25,7 +26,8 @@ class LedgerFile:
 
     Formal guarantees:
         * When `add` returns, the line is on the disk (`fsync`), after a crash of the machine too.
-        * What was added stays: nothing that is complete is overwritten, replaced or removed.
+        * What was added stays, by several threads as well: nothing that is complete is overwritten,
+          replaced or removed.
         * A last line that a crash cut off is ignored: `add` had not returned, so what it announces
           was not done. Any other damage is refused, and the file is left as it is.
         * One process at a time writes: the file is locked by `flock` until this object is gone,
@@ -40,6 +42,7 @@ class LedgerFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._process = os.getpid()
+        self._adding = threading.Lock()
         is_new = not os.path.exists(path)
         # Nothing is cut before the lock: another process may have made and filled it meanwhile.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
@@ -86,15 +89,16 @@ class LedgerFile:
                 f"'{self._path}'. Received: process {os.getpid()}, forked from it. "
                 "Give each process a file of its own: make_private(model, ledger_path=...)."
             )
-        held = self.ledger
-        merged = PrivacyLedger(held.entries, prior_spend_unknown=held.prior_spend_unknown)
-        merged.merge(ledger)
-        if merged == held:
-            return
-        news = [entry for entry in merged.entries if entry not in held.entries]
-        line = PrivacyLedger(news, prior_spend_unknown=merged.prior_spend_unknown).to_json()
-        self._write(line.encode() + b"\n")
-        self.ledger = merged
+        with self._adding:
+            held = self.ledger
+            merged = PrivacyLedger(held.entries, prior_spend_unknown=held.prior_spend_unknown)
+            merged.merge(ledger)
+            if merged == held:
+                return
+            news = [entry for entry in merged.entries if entry not in held.entries]
+            line = PrivacyLedger(news, prior_spend_unknown=merged.prior_spend_unknown).to_json()
+            self._write(line.encode() + b"\n")
+            self.ledger = merged
 
     def _write(self, line: bytes) -> None:
         """Writes a line after the last complete one, over what a crash may have left there."""

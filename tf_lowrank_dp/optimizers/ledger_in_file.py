@@ -15,6 +15,16 @@ from tf_lowrank_dp.spending import SPENDING
 _LEDGER, _VALUES, _FORMAT = "privacy_ledger", "private_values", "format"
 
 
+def values_of(model: keras.Model) -> list[keras.Variable]:
+    """What is looked at for changes: weights, and what an optimizer keeps of gradients for them.
+
+    How far it has come and its learning rate tell nothing of the data.
+    """
+    of_optimizer = getattr(getattr(model, "optimizer", None), "variables", [])
+    kept = [v for v in of_optimizer if v.name not in ("iteration", "learning_rate")]
+    return [*model.weights, *kept]
+
+
 def save_ledger(
     optimizer: keras.optimizers.Optimizer,
     own: Sequence[keras.Variable],
@@ -44,7 +54,7 @@ def ledger_of(optimizer: keras.optimizers.Optimizer) -> PrivacyLedger:
     """What was spent on all models that are compiled with the optimizer, private or not yet."""
     for model in _link(optimizer):
         SPENDING.recognise(model.weights)
-        SPENDING.check(model.weights)
+        SPENDING.check(values_of(model))
     return SPENDING.ledger([optimizer])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 
 import keras
 import numpy as np
@@ -237,19 +237,12 @@ class Spending:
         for variable, trace in self._traces.known(variables):
             mark(variable, trace)
 
-    @contextlib.contextmanager
-    def undone_on_error(self) -> Iterator[None]:
-        """Forgets what was added inside if an error is raised; the caller gives values back."""
-        before = {id(trace): (trace, trace.records, trace.seen_at) for trace in self._traces}
-        found = [(run.reading, dict(run.reading.found)) for run in self._traces.runs]
-        try:
-            yield
-        except BaseException:
-            for reading, records in found:
-                reading.found = records
-            for trace in self._traces:
-                _, trace.records, trace.seen_at = before.get(id(trace), (trace, frozenset(), None))
-            raise
+    def undone_on_error(self) -> contextlib.AbstractContextManager[None]:
+        """Forgets the ledgers added inside if an error is raised; the caller gives values back.
+
+        What others spend or add meanwhile, in other threads, stays.
+        """
+        return self._traces.undone_on_error()
 
     def file(self, model: keras.Model) -> LedgerFile | None:
         """Where the steps of a model are noted before they are taken, if anywhere."""
@@ -281,7 +274,7 @@ class Spending:
         """
         record = Record(ledger)
         merged(self.records(things) | {record})
-        self._traces.attach(things, frozenset({record}))
+        self._traces.add(things, record)
         return record
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import threading
 import weakref
 from collections.abc import Iterable, Iterator
 
 from tf_lowrank_dp.spending.record import Record
 from tf_lowrank_dp.spending.trace import Thing, Trace, alive
+
+_ADDED: contextvars.ContextVar[list[Record]] = contextvars.ContextVar("added")
 
 
 class Traces:
@@ -21,6 +26,7 @@ class Traces:
         self._traces: dict[int, Trace] = {}
         self.runs: weakref.WeakSet[Record] = weakref.WeakSet()
         self.version = 0
+        self._lock = threading.RLock()
 
     def __getitem__(self, thing: Thing) -> Trace:
         trace = self._traces.get(id(thing))
@@ -55,13 +61,39 @@ class Traces:
 
     def attach(self, things: Iterable[Thing], records: frozenset[Record]) -> None:
         """Adds records to things, and tells the runs that read them."""
-        before = self.version
-        for trace in [self[thing] for thing in things] if records else []:
-            if not records <= trace.records:
-                trace.records |= records
-                self.version += 1
-        if self.version > before:
-            self._tell_readers()
+        with self._lock:
+            before = self.version
+            for trace in [self[thing] for thing in things] if records else []:
+                if not records <= trace.records:
+                    trace.records |= records
+                    self.version += 1
+            if self.version > before:
+                self._tell_readers()
+
+    def add(self, things: Iterable[Thing], record: Record) -> None:
+        """Adds a new record to things, which `undone_on_error` may take away."""
+        _ADDED.get([]).append(record)
+        self.attach(things, frozenset({record}))
+
+    @contextlib.contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """See `Spending.undone_on_error`."""
+        before = {id(trace): (trace, trace.seen_at, {*trace.seen}) for trace in self}
+        added: list[Record] = []
+        token = _ADDED.set(added)
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                for run in [*self.runs]:
+                    found = run.reading.found
+                    run.reading.found = {r: at for r, at in found.items() if r not in added}
+                for trace in [trace for trace in self if trace.records & {*added}]:
+                    trace.records -= {*added}
+                    _, trace.seen_at, trace.seen = before.get(id(trace), (trace, None, set()))
+            raise
+        finally:
+            _ADDED.reset(token)
 
     def begin(self, run: Record) -> None:
         """Takes a run whose `reading` says what it updates and reads."""
@@ -78,11 +110,12 @@ class Traces:
 
         Steps in a graph tell nobody, so that this is done when somebody asks.
         """
-        for run in [run for run in self.runs if run.reading.found]:
-            reading, steps = run.reading, run.steps
-            due = frozenset(each for each, found_at in reading.found.items() if steps > found_at)
-            self.attach(alive(reading.updated), due)  # before it is forgotten that it is due
-            reading.found = {each: at for each, at in reading.found.items() if each not in due}
+        with self._lock:
+            for run in [run for run in [*self.runs] if run.reading.found]:
+                reading, steps = run.reading, run.steps
+                due = frozenset(each for each, at in reading.found.items() if steps > at)
+                self.attach(alive(reading.updated), due)  # before it is forgotten that it is due
+                reading.found = {each: at for each, at in reading.found.items() if each not in due}
 
     def _tell_readers(self) -> None:
         """Notes for each run what was added to what it reads, or will be by a step of others."""

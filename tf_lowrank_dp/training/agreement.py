@@ -18,6 +18,7 @@ import tensorflow as tf
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.sampling.rows_digest import rows_digest
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.data import TrainingData
@@ -133,7 +134,7 @@ def take_values_of_chief(
     values = [tf.convert_to_tensor(variable) for variable in variables]
     for variable, value in zip(variables, workers.of_chief(values, "values"), strict=True):
         variable.assign(value)
-    SPENDING.see(model.weights)
+    SPENDING.see(values_of(model))
 
 
 def facts_of(

@@ -70,19 +70,25 @@ class Draws:
     batch, none is released whose arrays have other numbers of rows than its presence.  (Two
     graphs that take one batch at the same moment, in two threads, may both release it.)  Of other
     batches, none is released twice with the same arrays, by any trainer, in eager mode: all but
-    presence, or presence and another.  In passes over shuffled data, none of a pass by one trainer.
+    presence, or presence and another.  In passes over shuffled data, none of a pass in one run.
 
     Args:
         sampling: as it is accounted.
         of_sampler: whether batches have to say which draws they are.
         seeded: whether the ledger says that draws can be repeated.
+        of_pass: arrays of the present pass that had their release.
     """
 
-    def __init__(self, sampling: Sampling, of_sampler: bool, seeded: bool):
+    def __init__(
+        self,
+        sampling: Sampling,
+        of_sampler: bool,
+        seeded: bool,
+        of_pass: weakref.WeakValueDictionary,
+    ):
         self._sampling, self._of_sampler, self._seeded = sampling, of_sampler, seeded
         # A pass over shuffled data counts for each model that learns from it: it needs no draw.
-        in_passes = sampling.kind == "shuffle"
-        self._had = weakref.WeakValueDictionary() if in_passes else _RELEASED
+        self._had = of_pass if sampling.kind == "shuffle" else _RELEASED
 
     def refuse(self, batch: dict) -> None:
         """Refuses what is known before any number is: arrays that had their release.
@@ -144,10 +150,6 @@ class Draws:
             checks = self.checks(batch)
             refuse(checks)
             self.released(batch, checks)
-
-    def begin_pass(self) -> None:
-        """Forgets the arrays of a pass over shuffled data: the next one may take them again."""
-        self._had.clear()
 
     def _had_release(self, array: Any) -> bool:
         return self._had.get(id(array)) is array

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp._keras.compiled import called_by_fit, first_epoch
 from tf_lowrank_dp._types import Nested
+from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.sampling import to_rows
 from tf_lowrank_dp.sampling.python_numbers import secret_python_numbers
 from tf_lowrank_dp.sampling.records import Records
@@ -199,7 +200,7 @@ def fit(
     for callback in budgets:
         callback.steps_per_epoch = _steps_taken(model, data)
     callbacks = [guard, *callbacks, StepGuard(guard, budgets)]
-    SPENDING.remember(model.weights)
+    SPENDING.remember(values_of(model))
     with running(model, run), changes_are_told(model), secret_python_numbers(seeded):
         return keras.Model.fit(
             model,

@@ -206,7 +206,7 @@ class JudgedGraphs:
 
     @contextlib.contextmanager
     def watched_metrics(self) -> Iterator[None]:
-        """Context in which metrics are updated, which see examples without clip or noise.
+        """Context in which metrics are updated, read or reset; they see examples as they are.
 
         Guarantee: what they write to is no weight of the model or its optimizer, and nothing that
         a forward pass of the run reads.
@@ -232,9 +232,10 @@ class JudgedGraphs:
             names = sorted(paths.get(key, "a variable of another object") for key in found)
             raise UnsupportedModelError(
                 "Expected metrics that write to variables of their own only. Received: "
-                f"'{self._model.name}', whose metrics or compute_metrics write to {names}, which "
-                "the model reads or keeps as weights: what they see is neither clipped nor noised. "
-                "Keep it in a keras.metrics.Metric that no call and no loss reads."
+                f"'{self._model.name}', whose metrics, compute_metrics or get_metrics_result write "
+                f"to {names}, which the model reads or keeps as weights: what they see is neither "
+                "clipped nor noised. Keep it in a keras.metrics.Metric that no call and no loss "
+                "reads."
             )
 
 

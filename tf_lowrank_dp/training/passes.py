@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import Sampling
-from tf_lowrank_dp.training.draws import Check, Draws
+from tf_lowrank_dp.training.draws import Check
 
 _OUTSIDE = (
     "Expected a batch of trainer.one_pass(batches) for each call: a pass over shuffled data counts "
@@ -18,7 +19,7 @@ _OUTSIDE = (
 
 
 class Passes:
-    """The passes of one trainer.
+    """The passes of one run, whichever trainers go through them.
 
     Formal guarantee: whatever is left out or walked side by side, in eager mode and in graphs, the
     releases counted are at least the batches of a pass times the passes that were begun, and no
@@ -27,11 +28,14 @@ class Passes:
     Args:
         sampling: as it is accounted; of other kinds than "shuffle" nothing is asked.
         steps: counter of the run's releases.
-        draws: what had its release.
+
+    Attributes:
+        had: arrays of the present pass that had their release, by their identity.
     """
 
-    def __init__(self, sampling: Sampling, steps: tf.Variable, draws: Draws):
-        self._sampling, self._steps, self._draws = sampling, steps, draws
+    def __init__(self, sampling: Sampling, steps: tf.Variable):
+        self._sampling, self._steps = sampling, steps
+        self.had: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
         self._present: object | None = None
         self._begun = 0
         self._allowed = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -49,7 +53,7 @@ class Passes:
         # What was left out of passes before: of the last one, and of those without a release.
         steps.assign(tf.maximum(steps + -steps % length, self._begun * length))
         begun = self._present = object()
-        self._draws.begin_pass()
+        self.had.clear()  # the next pass may take the same arrays again
         self._begun += 1
         try:
             for number, batch in enumerate(batches):

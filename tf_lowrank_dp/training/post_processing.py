@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import keras
 
+from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.state import look, note_in_file, things_of
 from tf_lowrank_dp.training.watched_weights import tell_changes
@@ -26,7 +27,7 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
     Args:
         model: whose weights are assigned: any that holds them, compiled or not.
         *others: all other private models whose weights the values are computed from, such as those
-            of an average: what was spent on them until now counts for this one as well.
+            of an average: what was spent on them before and inside counts for this one as well.
 
     Raises:
         ValueError: the ledgers of the models contradict each other.
@@ -45,12 +46,17 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
     False
     """
     tell_changes(model)
+    _add_what_was_spent_on(others, model)
+    try:
+        yield
+    finally:
+        _add_what_was_spent_on(others, model)  # inside as well
+        SPENDING.see(values_of(model))
+
+
+def _add_what_was_spent_on(others: Sequence[keras.Model], model: keras.Model) -> None:
     for other in others:
         look(other)
         SPENDING.add(things_of(model), SPENDING.ledger(things_of(other)))
     if others:
         note_in_file(model)
-    try:
-        yield
-    finally:
-        SPENDING.see(model.weights)

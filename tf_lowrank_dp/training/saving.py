@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp._keras.compiled import epoch_files
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.state import find_state, ledger_of, look, things_of
 
@@ -133,7 +134,7 @@ def load_weights(
         raise
     if SPENDING.records([optimizer]) == before:
         SPENDING.mark_unknown(things_of(model))
-    SPENDING.see(model.weights)
+    SPENDING.see(values_of(model))
 
 
 def restore_backup(model: keras.Model, callbacks: Sequence) -> None:

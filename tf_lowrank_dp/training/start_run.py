@@ -32,6 +32,7 @@ from tf_lowrank_dp.training.agreement import (
     take_values_of_chief,
 )
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
+from tf_lowrank_dp.training.passes import Passes
 from tf_lowrank_dp.training.public_gradients import public_gradients
 from tf_lowrank_dp.training.random_batch import with_known_words
 from tf_lowrank_dp.training.running_fit import refuse_nesting
@@ -129,6 +130,7 @@ def start_run(
     )
     with tf.init_scope():
         counter = tf.Variable(0, dtype=tf.int64, trainable=False)
+        passes = Passes(sampling, counter)
     engine = PrivateGradients(
         model=model,
         space=space,
@@ -152,6 +154,7 @@ def start_run(
         Record(entry=entry, counter=counter),
         loss,
         limit,
+        passes,
         rows_per_unit=rows_per_unit,
     )
     if state.run is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 
 import keras
 import tensorflow as tf
@@ -12,9 +13,11 @@ from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.optimizers.base import DPOptimizer
+from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.spending import SPENDING, Record, merged
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
+from tf_lowrank_dp.training.passes import Passes
 from tf_lowrank_dp.training.step_limit import StepLimit
 from tf_lowrank_dp.workers import ALONE, Workers
 
@@ -41,6 +44,7 @@ class Run:
         loss: per-example losses of the model, or None in a custom loop.
         judged: the graphs that were looked at, None before that.
         limit: the steps that the optimizer's target allows; None without one.
+        passes: over shuffled data, in a custom loop.
         others: other records that the model depends on.
         version: of `SPENDING`, when `others` were found.
         noted_steps: int64 variable, releases of the run that the ledger's file holds, ahead of
@@ -48,6 +52,7 @@ class Run:
         rows_per_unit: number of rows of each unit of a batch.
         allowed_in_graphs: int64 variable, releases that the budget of a custom loop's graphs
             allows; none when another run has taken its place.
+        lock: held while a custom loop checks a step and releases it, by any of its trainers.
     """
 
     engine: PrivateGradients
@@ -59,12 +64,14 @@ class Run:
     record: Record
     loss: CompiledLoss | None
     limit: StepLimit | None
+    passes: Passes
     judged: JudgedGraphs | None = None
     others: frozenset[Record] = frozenset()
     version: int = -1
     noted_steps: tf.Variable = dataclasses.field(default_factory=_counter)
     rows_per_unit: int = 1
     allowed_in_graphs: tf.Variable = dataclasses.field(default_factory=_counter)
+    lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
 
     @property
     def steps(self) -> int:
@@ -116,7 +123,7 @@ def look(model: keras.Model) -> bool:
     SPENDING.recognise(model.weights)
     if isinstance(optimizer, DPOptimizer):
         SPENDING.link(optimizer, [*layers_of(model), *model.weights])
-    found = SPENDING.check(model.weights)
+    found = SPENDING.check(values_of(model))
     if found:
         note_in_file(model)
     return found

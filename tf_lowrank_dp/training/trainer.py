@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
@@ -15,6 +14,7 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.gradient_methods.trial import forget_plan
 from tf_lowrank_dp.layers.whole_layers import whole_layers
+from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.sampling import DRAW, PRESENCE, PoissonSampler
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import refuse_custom_loop
@@ -26,7 +26,6 @@ from tf_lowrank_dp.training.given_forward import check_batch, spec_of, with_outp
 from tf_lowrank_dp.training.handed_out import HandedOut
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
 from tf_lowrank_dp.training.loop_graph import JudgedForward, LoopGraph
-from tf_lowrank_dp.training.passes import Passes
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.start_run import start_run, units_of_parts
 from tf_lowrank_dp.training.state import look, refuse_other_variables, state_of
@@ -120,11 +119,10 @@ class PrivateTrainer:
         self._forwards: dict[CodeType | int, JudgedForward] = {}  # the last of each code
         self._traces = 0
         seeded = getattr(sampler, "seeded", False)
-        self._draws = Draws(sampling, sampling is not sampler, seeded)
         self._run = start_run(model, sampling, steps or 1, seeded=seeded)
-        self._passes = Passes(sampling, self._run.engine.steps, self._draws)
+        self._passes = self._run.passes
+        self._draws = Draws(sampling, sampling is not sampler, seeded, self._passes.had)
         self._handed_out = HandedOut(self._run)
-        self._lock = threading.RLock()
 
     @tf.autograph.experimental.do_not_convert
     def gradients(self, forward: Callable, batch: dict) -> list[tf.Tensor]:
@@ -149,7 +147,7 @@ class PrivateTrainer:
         """
         refuse_distribution(data=batch)
         check_batch(batch)
-        with self._lock:  # what is checked is released before another thread checks
+        with self._run.lock:  # what is checked is released before another thread checks
             return self._gradients(forward, batch)
 
     def _gradients(self, forward: Callable, batch: dict) -> list[tf.Tensor]:
@@ -183,7 +181,7 @@ class PrivateTrainer:
         judged.graph.look_again(forward, batch)
         self._draws.take(given)
         gradients = judged.graph.gradients(batch, presence)
-        SPENDING.released(self._model.weights)
+        SPENDING.released(values_of(self._model))
         return self._handed_out.add(gradients)
 
     def apply(self, gradients: list[tf.Tensor]) -> None:
@@ -210,7 +208,8 @@ class PrivateTrainer:
         optimizer, judged = private_optimizer(self._model), self._run.judged
         apply_gradients(self._model, optimizer, space, gradients, judged)
         self._handed_out.applied()
-        (SPENDING.see if tf.executing_eagerly() else SPENDING.left_in_graph)(self._model.weights)
+        note = SPENDING.see if tf.executing_eagerly() else SPENDING.left_in_graph
+        note(values_of(self._model))
 
     def check_budget(self, steps: int = 1) -> None:
         """Raises `PrivacyBudgetExceededError` if `steps` more releases would overspend.

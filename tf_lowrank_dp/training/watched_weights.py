@@ -20,6 +20,7 @@ import keras
 
 from tf_lowrank_dp._keras.class_names import is_stock
 from tf_lowrank_dp._types import Logs
+from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.state import look
 
@@ -118,4 +119,4 @@ class _Around(keras.callbacks.Callback):
 
 def _know(model: keras.Model) -> None:
     """Takes what a swap has left: averages of released values, or these, but for rounding."""
-    SPENDING.see(model.weights)
+    SPENDING.see(values_of(model))
