@@ -512,6 +512,7 @@ def test_rows_padded_to_the_longest_of_their_batch_are_refused(data):
     [
         LENGTHS.padded_batch(4, padded_shapes=([10], [])),
         LENGTHS.ragged_batch(4).map(lambda x, y: (x.to_tensor(shape=(None, 10)), y)),
+        LENGTHS.ragged_batch(4).map(lambda x, y: (x.to_tensor(shape=(tf.shape(y)[0], 10)), y)),
         LENGTHS.map(lambda x, y: (tf.RaggedTensor.from_row_lengths(x, [y + 1]).to_tensor(), y))
         .map(lambda x, y: (tf.reduce_sum(x[0])[None] * tf.ones(3, x.dtype), y))
         .batch(4),

@@ -108,13 +108,17 @@ def _holds_batches(dataset: tf.data.Dataset) -> bool:
     return kind_of(dataset) != "Unbatch" and any(map(_holds_batches, inputs_of(dataset)))
 
 
+def _is_length(number: int | None) -> bool:
+    return number is not None and number >= 0
+
+
 def _pads(graph: tf.Graph) -> bool:
     """Whether ragged rows become dense ones of a length that is not stated."""
     for op in graph.get_operations():
         if op.type == "RaggedTensorToSparse":
             return True
         if op.type == "RaggedTensorToTensor":
-            shape = tf.get_static_value(op.inputs[0])
-            if shape is None or not np.ndim(shape) or min(shape[1:], default=-1) < 0:
+            shape = tf.get_static_value(op.inputs[0], partial=True)  # the number of rows may vary
+            if shape is None or not np.ndim(shape) or not all(_is_length(n) for n in shape[1:]):
                 return True
     return False
