@@ -697,3 +697,43 @@ def test_another_optimizer_or_rate_is_no_change_of_values(build, fit, private):
     private(model, inner, noise_multiplier=1.0, delta=DELTA)
     fit(model)
     assert not is_unknown(model)
+
+
+def test_what_is_asked_or_saved_inside_of_post_processing_is_what_was_spent_until_then(
+    build, fit, tmp_path
+):
+    """Files of an average, or of a GAN's generator, said that nothing was released."""
+    model, average, found = build(), build(), []
+
+    class Averages(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            average.set_weights(model.get_weights())
+            average.save(tmp_path / "average.keras")
+            loaded = keras.models.load_model(tmp_path / "average.keras")
+            found.append([tfdp.privacy_spent(each, DELTA) for each in (model, average, loaded)])
+
+    with tfdp.post_processing(average, model):
+        fit(model, epochs=2, callbacks=[Averages()])
+    assert [len({*spent}) for spent in found] == [1, 1]
+    assert 0 < found[0][0] < found[1][0] == tfdp.privacy_spent(average, DELTA)
+    assert not is_unknown(average) and not is_unknown(model)
+
+
+def test_looks_inside_of_post_processing_find_what_is_stated(build, fit):
+    model = build()
+    fit(model)
+    spent = tfdp.privacy_spent(model, DELTA)
+    with tfdp.post_processing(model):
+        model.set_weights([np.round(weight, 1) for weight in model.get_weights()])
+        assert tfdp.privacy_spent(model, DELTA) == spent and not is_unknown(model)
+    assert not is_unknown(model)
+
+
+@pytest.mark.parametrize("outer_first", [True, False])
+def test_blocks_of_post_processing_tell_of_each_other(build, fit, outer_first):
+    models = a, b, c = build(), build(), build()
+    blocks = [(b, a), (c, b)] if outer_first else [(c, b), (b, a)]
+    with tfdp.post_processing(*blocks[0]), tfdp.post_processing(*blocks[1]):
+        fit(a)
+        assert len({tfdp.privacy_spent(each, DELTA) for each in models}) == 1
+    assert len({tfdp.privacy_spent(each, DELTA) for each in models}) == 1

@@ -16,6 +16,7 @@ from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.looks import by_others, let_go, note_values
 from tf_lowrank_dp.spending.marks import forget, mark, unmark
 from tf_lowrank_dp.spending.record import Record, merged, steps_of
+from tf_lowrank_dp.spending.tellers import Tellers
 from tf_lowrank_dp.spending.trace import Thing, alive
 from tf_lowrank_dp.spending.traces import Traces
 from tf_lowrank_dp.spending.values import KnownValues, stored_digests
@@ -60,6 +61,7 @@ class Spending:
         self._traces = Traces()
         self._values = KnownValues()
         self._files: MutableMapping[keras.Model, LedgerFile] = weakref.WeakKeyDictionary()
+        self.tellers = Tellers()
 
     @property
     def version(self) -> int:
@@ -193,6 +195,7 @@ class Spending:
         Returns:
             Whether there are any.
         """
+        self.tellers.ask()
         found = by_others(self._traces, variables)
         self.mark_unknown(found)
         return bool(found)

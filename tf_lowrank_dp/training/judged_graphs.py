@@ -171,7 +171,6 @@ class JudgedGraphs:
         self._count(part)
 
     def _count(self, part: TracedPart) -> None:
-        self._read |= {id(handle): handle for handle in part.reads}
         self.add_reads(part.reads)
         self._refuse_what_comes_back()
 
@@ -184,7 +183,9 @@ class JudgedGraphs:
             handles: of variables that steps read; the model's own change nothing.
         """
         own = {id(variable.value.handle) for variable in self._model.variables}
-        others = {id(each): each for each in handles if id(each) not in own}
+        found = {id(each): each for each in handles}
+        others = {key: each for key, each in found.items() if key not in own}
+        self._read |= found
         self._read_of_others |= others
         if self._run is not None and others:
             SPENDING.read(self._run, others.values())
@@ -206,7 +207,7 @@ class JudgedGraphs:
 
     @contextlib.contextmanager
     def watched_metrics(self) -> Iterator[None]:
-        """Context in which metrics are updated, read or reset; they see examples as they are.
+        """Context in which metrics are updated and read; they see examples as they are.
 
         Guarantee: what they write to is no weight of the model or its optimizer, and nothing that
         a forward pass of the run reads.

@@ -47,16 +47,22 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
     """
     tell_changes(model)
     _add_what_was_spent_on(others, model)
-    try:
-        yield
-    finally:
-        _add_what_was_spent_on(others, model)  # inside as well
+
+    def tell() -> None:
+        _add_what_was_spent_on(others, model)
         SPENDING.see(values_of(model))
+
+    with SPENDING.tellers.inside(tell):
+        yield
 
 
 def _add_what_was_spent_on(others: Sequence[keras.Model], model: keras.Model) -> None:
     for other in others:
         look(other)
-        SPENDING.add(things_of(model), SPENDING.ledger(things_of(other)))
+        spent, known = SPENDING.ledger(things_of(other)), SPENDING.ledger(things_of(model))
+        both = SPENDING.ledger(things_of(model))
+        both.merge(spent)
+        if both != known:
+            SPENDING.add(things_of(model), spent)
     if others:
         note_in_file(model)

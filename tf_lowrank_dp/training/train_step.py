@@ -52,10 +52,6 @@ def train_step(model: keras.Model, batch: dict) -> dict:
         with judged.watched_metrics():
             return model.get_metrics_result()
 
-    def reset() -> None:
-        with judged.watched_metrics():
-            model.reset_metrics()
-
     gradients = run.engine.private_gradients(
         run.loss,
         rest if weights is None else Units(rest, weights),
@@ -67,7 +63,6 @@ def train_step(model: keras.Model, batch: dict) -> dict:
     compiled = tf.function(apply_gradients, jit_compile=True, autograph=False)
     apply = compiled if jit_compile else apply_gradients
     apply(model, optimizer, run.engine.space, gradients, judged, run.loss.with_penalties)
-    tf.function(reset, autograph=False).get_concrete_function()  # Keras resets them between epochs
     return tf.function(results, autograph=False)()  # what is written is seen in graphs only
 
 
