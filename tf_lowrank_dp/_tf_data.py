@@ -6,10 +6,11 @@ As `_tensorflow.py`: one function each, which `tests/port/` calls.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
-from tf_lowrank_dp._tensorflow import nodes_of
+from tf_lowrank_dp._tensorflow import functions_of, graph_of_function, nodes_of
 
 
 def mapped_in_one_thread(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
@@ -72,8 +73,17 @@ def windows_overlap(dataset: tf.data.Dataset) -> bool:
 
 
 def functions_in(dataset: tf.data.Dataset) -> list[tf.Graph]:
-    """The graphs of a stage's functions, such as that of a `.map()`."""
-    return [own.function.graph for own in dataset._functions()]
+    """The graphs of a stage's functions, such as that of a `.map()`, and of all that these call."""
+    graphs = [own.function.graph for own in dataset._functions()]
+    return [
+        *graphs,
+        *(each for graph in graphs for each in map(_graph, functions_of(graph).values())),
+    ]
+
+
+def _graph(definition: Any) -> tf.Graph:
+    unknown = [tf.TensorShape(None)] * len(definition.signature.input_arg)
+    return graph_of_function(definition, unknown)
 
 
 def is_out_of_order(dataset: tf.data.Dataset) -> bool:

@@ -211,7 +211,7 @@ def test_metrics_that_python_resets_are_taken():
 
 
 def test_what_metrics_write_to_is_not_read_by_the_data():
-    """A record moved 24 clips for 4 in two steps by what a metric kept and a map of the data read."""
+    """A record moved 24 clips for 4 in two steps by a metric that a map of the data read."""
     errors = keras.metrics.MeanSquaredError()
     x, y = np.ones((24, 4), "float32"), np.arange(24.0)[:, None]
     records = tfdp.Records((x, y), map=lambda x, y: (x + errors.total, y))

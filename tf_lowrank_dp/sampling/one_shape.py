@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,6 +12,7 @@ from tf_lowrank_dp._tf_data import functions_in, inputs_of, kind_of
 from tf_lowrank_dp.sampling.repeated_rows import BATCHES
 
 _READ_AHEAD = 2  # batches whose shapes are compared before anything is trained
+_BRANCH = re.compile(r"cond_(true|false)|while_(body|cond)")
 _VARIES = (
     "Expected rows of one public shape. Received: {}. Rows that are padded to the longest of their "
     "batch change with other examples of it, and no clip bounds by how much. Pad all to one "
@@ -95,8 +97,10 @@ def refuse_padding(dataset: tf.data.Dataset) -> None:
         _is_known(spec) for spec in tf.nest.flatten(dataset.element_spec)
     ):
         _refuse("`.padded_batch()` without padded_shapes, which pads to the longest row of a batch")
-    if _holds_batches(dataset) and any(map(_pads, functions_in(dataset))):
-        _refuse("a map of ragged batches by `.to_tensor()`, which pads to the longest row")
+    graphs = functions_in(dataset)
+    if _holds_batches(dataset) or any(map(_makes_batches, graphs)):
+        for what in filter(None, map(_padding, graphs)):
+            _refuse(f"a map of batches by {what}, which pads to the longest row")
     for each in inputs_of(dataset):
         refuse_padding(each)
 
@@ -108,17 +112,40 @@ def _holds_batches(dataset: tf.data.Dataset) -> bool:
     return kind_of(dataset) != "Unbatch" and any(map(_holds_batches, inputs_of(dataset)))
 
 
-def _is_length(number: int | None) -> bool:
-    return number is not None and number >= 0
+def _makes_batches(graph: tf.Graph) -> bool:
+    return any("BatchDataset" in op.type for op in graph.get_operations())
 
 
-def _pads(graph: tf.Graph) -> bool:
-    """Whether ragged rows become dense ones of a length that is not stated."""
+def _padding(graph: tf.Graph) -> str:
+    """By what rows of any length become dense ones of a length that is not stated, if they do."""
+    if _BRANCH.search(graph.name):  # tokenizers of KerasHub merge words there, each by itself
+        return ""
+    types = {op.type for op in graph.get_operations()}
     for op in graph.get_operations():
         if op.type == "RaggedTensorToSparse":
-            return True
-        if op.type == "RaggedTensorToTensor":
-            shape = tf.get_static_value(op.inputs[0], partial=True)  # the number of rows may vary
-            if shape is None or not np.ndim(shape) or not all(_is_length(n) for n in shape[1:]):
-                return True
-    return False
+            return "`.to_sparse()`"
+        if op.type == "RaggedTensorToTensor" and not _states_lengths(op.inputs[0]):
+            return "`.to_tensor()`"
+        if op.type.startswith("PaddedBatchDataset") and not all(
+            _states_lengths(tensor, first=0) for tensor in op.inputs if tensor.shape.rank == 1
+        ):
+            return "`.padded_batch()` without padded_shapes"
+        if op.type.startswith("ParseSequenceExample"):
+            return "`tf.io.parse_sequence_example`"
+        if op.type.startswith("ParseExample"):
+            shapes = op.get_attr("dense_shapes")
+            if "SparseToDense" in types or not all(
+                tf.TensorShape(s).is_fully_defined() for s in shapes
+            ):
+                return "`tf.io.parse_example`, whose features have no stated length"
+    return ""
+
+
+def _states_lengths(shape: tf.Tensor, first: int = 1) -> bool:
+    """Whether a shape is known, but for the number of rows."""
+    known = tf.get_static_value(shape, partial=True)
+    return (
+        known is not None
+        and np.ndim(known) > 0
+        and all(n is not None and n >= 0 for n in known[first:])
+    )

@@ -43,7 +43,7 @@ _BY_VALUE = {
 }
 _INSIDE = _BY_VALUE.keys() - {"Scan"}  # which counts elements in some of TensorFlow's functions
 _STAGE = re.compile(r"(?:Experimental)?(?:Parallel)?(\w+?)Dataset(?:V\d)?")
-_WRITES = re.compile("Assign|ResourceScatter|Table(Insert|Import|Remove)|Enqueue|StackPush")
+_WRITES = re.compile("Assign|ResourceScatter|Enqueue|StackPush")
 _JOIN = {
     **_ACROSS,
     **dict.fromkeys(BATCHES, "`.batch()`"),
@@ -91,10 +91,10 @@ def _counts(dataset: tf.data.Dataset) -> bool:
 
 
 def refuse_state(dataset: tf.data.Dataset) -> None:
-    """Refuses functions that write to variables or tables, but for the seeds of Keras' layers.
+    """Refuses functions that write to variables, but for the seeds of Keras' layers.
 
     Raises:
-        ValueError: one does, in TensorFlow, and in no function of its own.
+        ValueError: one does.
     """
     for each in data_sets_of(dataset):
         for op in (op for graph in functions_in(each) for op in graph.get_operations()):
@@ -108,7 +108,7 @@ def refuse_state(dataset: tf.data.Dataset) -> None:
 
 
 def _is_seed(value: tf.Tensor) -> bool:
-    return value.dtype == tf.int64 and value.shape == (2,)
+    return value.dtype == tf.int64 and value.shape.is_compatible_with((2,))
 
 
 def refuse_other_orders(dataset: tf.data.Dataset) -> None:
@@ -118,7 +118,8 @@ def refuse_other_orders(dataset: tf.data.Dataset) -> None:
         ValueError: with the stage.
     """
     for each in data_sets_of(dataset):
-        if is_out_of_order(each):
+        inside = (node for graph in functions_in(each) for node in nodes_of(graph))
+        if is_out_of_order(each) or any(n.attr["deterministic"].s == b"false" for n in inside):
             raise ValueError(
                 "Expected batches that no example chooses for others. Received: a dataset with "
                 f"{kind_of(each)}(deterministic=False), which gives what is ready first: an "
