@@ -559,7 +559,7 @@ MUTATIONS = [
     ),
     mutation(
         1, "what is ready first comes first, by a stage", "sampling/stages.py",
-        "        if is_out_of_order(each):", "        if False:",
+        "        if is_out_of_order(each) or any(", "        if any(",
         "sampling/test_declared.py::"
         "test_stages_that_give_first_what_is_ready_first_are_refused[shuffle-interleave]",
     ),
@@ -613,7 +613,7 @@ MUTATIONS = [
         1, "maps keep something of an example for others", "sampling/stages.py",
         "if _WRITES.search(op.type) and not _is_seed(op.inputs[-1]):", "if False:",
         "sampling/test_declared.py::test_maps_that_keep_something_of_an_example_for_others_are_"
-        "refused[running_mean-shuffle]",
+        "refused[plain-shuffle]",
     ),
     mutation(
         1, "a draw of another process is a draw of its own", "training/draws.py",
@@ -1253,7 +1253,7 @@ MUTATIONS = [
     mutation(
         15, "what an average costs is what was spent before it began",
         "training/post_processing.py",
-        "        _add_what_was_spent_on(others, model)  # inside as well\n", "",
+        "    with SPENDING.tellers.inside(tell):", "    if True:",
         "training/test_spent_values.py::"
         "test_an_average_over_a_whole_fit_has_spent_what_the_fit_has",
     ),

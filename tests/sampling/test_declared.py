@@ -748,7 +748,9 @@ KEPT_MEAN = tf.Variable(0.0)
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "shuffle"])
-@pytest.mark.parametrize("function", [running_mean, tf.function(running_mean)])
+@pytest.mark.parametrize(
+    "function", [running_mean, tf.function(running_mean)], ids=["plain", "in a function"]
+)
 def test_maps_that_keep_something_of_an_example_for_others_are_refused(function, sampling):
     stated = {"num_examples": 10} if sampling == "poisson" else {}
     with pytest.raises(ValueError, match="treat each example by itself"):

@@ -296,3 +296,30 @@ def test_bytes_of_another_order_are_the_same_numbers(order):
     batch = next(iter(PoissonSampler(Records(source), batch_size=5, pad_to_multiple=5)))
     assert batch["presence"].tolist() == [1] * 5
     assert batch["x"].tolist() == [[i, i + 1, i + 2] for i in range(5)]
+
+
+class Tokens:
+    """Rows as those of tables of lists, of which most are as long as allowed."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        length = 6 if index in Records(self).tried else 1 + index % 6
+        return {
+            "ids": [index] * length,
+            "label": index % 2,
+            "pair": [[0.5] * length, [1.0] * length],
+        }
+
+
+def test_lists_of_numbers_are_arrays_however_long_they_are():
+    """Each number was a part of its own, and 7 of 40 records of other lengths were left out."""
+
+    def padded(row):
+        ids = tf.pad(row["ids"], [[0, 6 - tf.size(row["ids"])]])
+        return tf.ensure_shape(ids, [6]), row["label"]
+
+    batch = next(iter(PoissonSampler(Records(Tokens(), map=padded), batch_size=40)))
+    assert batch["presence"].sum() == 40
+    assert sorted(batch["x"][batch["presence"] == 1][:, 0].tolist()) == list(range(40))

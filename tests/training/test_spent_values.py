@@ -737,3 +737,13 @@ def test_blocks_of_post_processing_tell_of_each_other(build, fit, outer_first):
         fit(a)
         assert len({tfdp.privacy_spent(each, DELTA) for each in models}) == 1
     assert len({tfdp.privacy_spent(each, DELTA) for each in models}) == 1
+
+
+def test_an_inner_optimizer_of_ordinary_steps_is_warned_of(fit, private, small_model):
+    """Its momentum moved the first private step by 535 clips."""
+    model, inner = small_model(), keras.optimizers.SGD(0.1, momentum=0.9)
+    model.compile(inner, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    fit(model)
+    private(model, inner, noise_multiplier=1.0)
+    with pytest.warns(UserWarning, match="ordinary steps.*make a new optimizer"):
+        fit(model)

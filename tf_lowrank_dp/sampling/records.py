@@ -118,7 +118,7 @@ class Records:
             if secret:
                 renew_python_numbers()
             with alone:
-                record = keras.tree.map_structure(_copied, self.source[int(index)])
+                record = _own(self.source[int(index)])
             keras.tree.assert_same_structure(first, record)
             found = zip(keras.tree.flatten(record), leaves, strict=True)
             return [_alike(leaf, other) for leaf, other in found]
@@ -133,7 +133,7 @@ class Records:
         read = []
         for _ in range(2 if self.is_read else 0):
             with same_python_numbers(), contextlib.suppress(Exception):  # `_readable` says so
-                record = keras.tree.map_structure(_copied, self.source[self.tried[0]])
+                record = _own(self.source[self.tried[0]])
                 read.append([_content(leaf) for leaf in keras.tree.flatten(record)])
         if len(read) == 2 and read[0] != read[1]:
             warnings.warn(_OTHER_NUMBERS.format(self), stacklevel=2)
@@ -154,7 +154,7 @@ class Records:
         for index in self.tried:
             try:
                 with tf.init_scope():  # a source may compute with TensorFlow
-                    read.append(keras.tree.map_structure(_copied, self.source[index]))
+                    read.append(_own(self.source[index]))
             except Exception as error:  # whatever a source raises
                 failure = error
         if not read:
@@ -229,6 +229,23 @@ def _alike(leaf: np.ndarray, other: np.ndarray) -> np.ndarray:
         return leaf  # texts of any length
     whole = leaf.dtype.kind in "iu" and other.dtype.kind == "f"
     return leaf.astype(other.dtype, casting="same_kind" if whole else "safe", copy=False)
+
+
+def _own(record: Any) -> Any:
+    """The record as arrays of its own; a list of numbers is one array, however long it is."""
+
+    def copied(part: Any) -> np.ndarray | None:
+        if _is_one_array(part) or not keras.tree.is_nested(part):
+            return _copied(part)
+        return None  # its parts come next
+
+    return keras.tree.traverse(copied, record)
+
+
+def _is_one_array(part: Any) -> bool:
+    """Whether it is a list of numbers or texts, or of such lists."""
+    scalars = (str, bytes, bool, int, float, np.generic)
+    return isinstance(part, list) and all(isinstance(v, scalars) or _is_one_array(v) for v in part)
 
 
 def _copied(value: Any) -> np.ndarray:

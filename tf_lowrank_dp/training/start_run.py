@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Mapping
 
 import keras
@@ -99,6 +100,8 @@ def start_run(
         take_values_of_chief(model, optimizer, run.engine.space.shapes, workers)
         begin(run, model)
         return run
+    if not ledger.entries:
+        _warn_of_ordinary_steps(optimizer)
     noise_multiplier, limit = _noise_multiplier(optimizer, sampling, steps, ledger)
     chosen = chosen_by_chief(workers, noise_multiplier, optimizer.seed)
     context = optimizer.release_context(
@@ -169,6 +172,19 @@ def start_run(
     if limit is not None and run.ledger.num_steps == ledger.num_steps:
         limit.other_steps = run.other_steps
     return run
+
+
+def _warn_of_ordinary_steps(optimizer: DPOptimizer) -> None:
+    inner = optimizer.inner_optimizer
+    steps = int(inner.iterations) if inner.built else 0
+    if steps:
+        warnings.warn(
+            f"Expected a new inner optimizer. Received: {type(inner).__name__}, which has taken "
+            f"{steps} ordinary steps: what it keeps of their gradients, such as momentum, goes "
+            "into private steps, and is taken as public, as the weights are. If those steps were "
+            "on private data, make a new optimizer, and new weights.",
+            stacklevel=2,
+        )
 
 
 def units_of_parts(
