@@ -616,6 +616,34 @@ MUTATIONS = [
         "refused[plain-shuffle]",
     ),
     mutation(
+        1, "functions that a map calls are not looked into", "_tf_data.py",
+        "each for graph in graphs for each in", "each for graph in () for each in",
+        "sampling/test_declared.py::"
+        "test_rows_padded_to_the_longest_of_their_batch_are_"
+        "refused[ragged in a function, then a mean]",
+    ),
+    mutation(
+        1, "numbers of a list are parts of a record", "sampling/records.py",
+        "        if _is_one_array(part) or not keras.tree.is_nested(part):",
+        "        if not keras.tree.is_nested(part):",
+        "sampling/test_records.py::"
+        "test_lists_of_numbers_are_arrays_however_long_they_are",
+    ),
+    mutation(
+        12, "data read what metrics write to", "training/judged_graphs.py",
+        "        self._read |= found\n",
+        "",
+        "training/test_metrics_are_a_dead_end.py::"
+        "test_what_metrics_write_to_is_not_read_by_the_data",
+    ),
+    mutation(
+        15, "who asks inside of post_processing is told what was spent before", "spending/owner.py",
+        "        self.tellers.ask()\n",
+        "",
+        "training/test_spent_values.py::"
+        "test_what_is_asked_or_saved_inside_of_post_processing_is_what_was_spent_until_then",
+    ),
+    mutation(
         1, "a draw of another process is a draw of its own", "training/draws.py",
         "(process == this_process(), _ELSEWHERE),", "",
         "training/test_draws.py::test_a_draw_of_another_process_is_refused[eager]",
