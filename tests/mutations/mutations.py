@@ -1271,7 +1271,7 @@ MUTATIONS = [
         "        with judged.watched_metrics():\n            return model.get_metrics_result()",
         "        return model.get_metrics_result()",
         "training/test_metrics_are_a_dead_end.py::"
-        "test_a_compiled_metric_that_writes_to_a_weight_when_it_is_asked_is_refused[result-False]",
+        "test_a_compiled_metric_that_writes_to_a_weight_when_it_is_asked_is_refused[False]",
     ),
     mutation(
         15, "a load that fails takes away what others have spent meanwhile", "spending/traces.py",
