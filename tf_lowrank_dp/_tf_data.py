@@ -5,6 +5,7 @@ As `_tensorflow.py`: one function each, which `tests/port/` calls.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -74,11 +75,15 @@ def windows_overlap(dataset: tf.data.Dataset) -> bool:
 
 def functions_in(dataset: tf.data.Dataset) -> list[tf.Graph]:
     """The graphs of a stage's functions, such as that of a `.map()`, and of all that these call."""
-    graphs = [own.function.graph for own in dataset._functions()]
-    return [
-        *graphs,
-        *(each for graph in graphs for each in map(_graph, functions_of(graph).values())),
-    ]
+    if dataset not in _FUNCTIONS:
+        graphs = [own.function.graph for own in dataset._functions()]
+        called = [_graph(each) for graph in graphs for each in functions_of(graph).values()]
+        _FUNCTIONS[dataset] = [*graphs, *called]
+    return _FUNCTIONS[dataset]
+
+
+# Of a tokenizer they are a hundred, and take a sixth of a second to read.
+_FUNCTIONS: weakref.WeakKeyDictionary[tf.data.Dataset, list[tf.Graph]] = weakref.WeakKeyDictionary()
 
 
 def _graph(definition: Any) -> tf.Graph:

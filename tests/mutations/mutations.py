@@ -617,7 +617,7 @@ MUTATIONS = [
     ),
     mutation(
         1, "functions that a map calls are not looked into", "_tf_data.py",
-        "each for graph in graphs for each in", "each for graph in () for each in",
+        "[*graphs, *called]", "graphs",
         "sampling/test_declared.py::"
         "test_rows_padded_to_the_longest_of_their_batch_are_"
         "refused[ragged in a function, then a mean]",

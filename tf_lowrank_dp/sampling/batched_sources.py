@@ -189,8 +189,8 @@ def _from_py_dataset(source: keras.utils.PyDataset) -> tf.data.Dataset:
         if not first:
             begin()
         yield from first
-        places = itertools.count() if count is None else range(count)
-        yield from without_padding(source[i] for i in itertools.islice(places, len(first), None))
+        places = itertools.count(len(first)) if count is None else range(len(first), count)
+        yield from without_padding(source[i] for i in places)
 
     dataset = _from_function(batches, ahead)
     cardinality = tf.data.INFINITE_CARDINALITY if count is None else count

@@ -244,8 +244,9 @@ def _own(record: Any) -> Any:
 
 def _is_one_array(part: Any) -> bool:
     """Whether it is a list of numbers or texts, or of such lists."""
-    scalars = (str, bytes, bool, int, float, np.generic)
-    return isinstance(part, list) and all(isinstance(v, scalars) or _is_one_array(v) for v in part)
+    return isinstance(part, list) and all(
+        isinstance(entry, rows.SCALARS) or _is_one_array(entry) for entry in part
+    )
 
 
 def _copied(value: Any) -> np.ndarray:

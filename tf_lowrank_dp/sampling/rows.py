@@ -12,7 +12,7 @@ from scipy import sparse
 
 from tf_lowrank_dp.sampling.one_dtype import dtypes_without_missing
 
-_SCALARS = (str, bytes, bool, int, float, np.generic)
+SCALARS = (str, bytes, bool, int, float, np.generic)
 
 
 def to_rows(data: Any, name: str) -> Any:
@@ -82,7 +82,7 @@ def _is_one_array(data: list | tuple) -> bool:
     if not data:
         return isinstance(data, list)
     first = data[0]
-    if isinstance(first, _SCALARS):
+    if isinstance(first, SCALARS):
         return True
     return isinstance(data, list) and isinstance(first, list | tuple) and _is_scalars(first)
 
@@ -93,7 +93,7 @@ def _is_scalars(data: Any) -> bool:
         if not data:
             return True
         data = data[0]
-    return isinstance(data, _SCALARS)
+    return isinstance(data, SCALARS)
 
 
 def _to_array(data: Any, name: str) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tf_lowrank_dp._tensorflow import nodes_of
 from tf_lowrank_dp._tf_data import (
     captured_by,
     data_sets_of,
@@ -61,11 +61,9 @@ def refuse_batches_by_value(dataset: tf.data.Dataset) -> None:
     Raises:
         ValueError: with the stage.
     """
-    what = _BY_VALUE.get(kind_of(dataset))
-    if what and _counts(dataset):
-        what = None
+    what = None if _counts(dataset) else _BY_VALUE.get(kind_of(dataset))
     if kind_of(dataset) in APART:  # such as of the lines of each file
-        stages = (_STAGE.fullmatch(op) for op in _operations(dataset))
+        stages = (_STAGE.fullmatch(op.type) for op in _operations(dataset))
         what = next((_BY_VALUE[s[1]] for s in stages if s and s[1] in _INSIDE), None)
     if what:
         raise ValueError(
@@ -97,7 +95,7 @@ def refuse_state(dataset: tf.data.Dataset) -> None:
         ValueError: one does.
     """
     for each in data_sets_of(dataset):
-        for op in (op for graph in functions_in(each) for op in graph.get_operations()):
+        for op in _operations(each):
             if _WRITES.search(op.type) and not _is_seed(op.inputs[-1]):
                 raise ValueError(
                     "Expected maps that treat each example by itself. Received: a dataset with "
@@ -118,8 +116,8 @@ def refuse_other_orders(dataset: tf.data.Dataset) -> None:
         ValueError: with the stage.
     """
     for each in data_sets_of(dataset):
-        inside = (node for graph in functions_in(each) for node in nodes_of(graph))
-        if is_out_of_order(each) or any(n.attr["deterministic"].s == b"false" for n in inside):
+        inside = (op.node_def.attr["deterministic"].s for op in _operations(each))
+        if is_out_of_order(each) or any(told == b"false" for told in inside):
             raise ValueError(
                 "Expected batches that no example chooses for others. Received: a dataset with "
                 f"{kind_of(each)}(deterministic=False), which gives what is ready first: an "
@@ -190,12 +188,12 @@ def refuse_fixed_batches(
 
 def _may_draw(dataset: tf.data.Dataset) -> bool:
     """Whether the function of a map draws random numbers, or is Python's."""
-    return any(is_random(op) or "PyFunc" in op for op in _operations(dataset))
+    return any(is_random(op.type) or "PyFunc" in op.type for op in _operations(dataset))
 
 
-def _operations(dataset: tf.data.Dataset) -> set[str]:
-    """The types of the operations in a stage's functions."""
-    return {node.op for graph in functions_in(dataset) for node in nodes_of(graph)}
+def _operations(dataset: tf.data.Dataset) -> Iterator[tf.Operation]:
+    """The operations in a stage's functions."""
+    return (op for graph in functions_in(dataset) for op in graph.get_operations())
 
 
 def refuse_joined_records(dataset: tf.data.Dataset) -> None:

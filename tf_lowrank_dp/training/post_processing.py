@@ -57,12 +57,12 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
 
 
 def _add_what_was_spent_on(others: Sequence[keras.Model], model: keras.Model) -> None:
+    things = things_of(model)
     for other in others:
         look(other)
-        spent, known = SPENDING.ledger(things_of(other)), SPENDING.ledger(things_of(model))
-        both = SPENDING.ledger(things_of(model))
+        spent, both = SPENDING.ledger(things_of(other)), SPENDING.ledger(things)
         both.merge(spent)
-        if both != known:
-            SPENDING.add(things_of(model), spent)
+        if both != SPENDING.ledger(things):
+            SPENDING.add(things, spent)
     if others:
         note_in_file(model)
