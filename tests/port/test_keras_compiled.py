@@ -1,5 +1,6 @@
 """Contracts of the port to what `compile` leaves in a model, on the Keras that is installed."""
 
+import gc
 import json
 import threading
 
@@ -59,6 +60,22 @@ def test_looking_for_the_models_of_an_optimizer_leaves_tuples_of_other_threads_a
     for thread in threads:
         thread.join()
     assert not failed
+
+
+def test_looking_for_the_models_of_an_optimizer_outlives_what_eager_tensors_make_meanwhile():
+    """Each makes its dictionary when it is walked: a collection there ended the process."""
+    optimizer = keras.optimizers.SGD()
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile(optimizer, "mse")
+    threshold = gc.get_threshold()
+    gc.collect()
+    tensors = [tf.constant(float(number)) for number in range(500)]
+    gc.set_threshold(gc.get_count()[0] + 100, *threshold[1:])
+    try:
+        assert models_compiled_with(optimizer) == [model]
+    finally:
+        gc.set_threshold(*threshold)
+    assert gc.isenabled() and len(tensors) == 500
 
 
 def two_outputs(**arguments):

@@ -24,12 +24,20 @@ def models_compiled_with(optimizer: keras.optimizers.Optimizer) -> list[keras.Mo
 
     Keras tells an optimizer neither that a model is compiled with it nor what it is saved with.
     Only what refers to the optimizer is touched: a reference to whatever lives would break tuples
-    that another thread is making, such as one that reads data.
+    that another thread is making, such as one that reads data.  Python looks for no cycles
+    meanwhile: eager tensors make their dictionaries when they are asked what they refer to, and a
+    collection that begins there rearranges the lists that are walked.
     """
     found: dict[int, keras.Model] = {}
     holders: list = [optimizer]
     for _ in range(_HELD_BY):
-        referrers = gc.get_referrers(*holders)
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            referrers = gc.get_referrers(*holders)
+        finally:
+            if collects:
+                gc.enable()
         holders = [each for each in referrers if type(each) in _HOLDERS and each is not holders]
         for thing in referrers:
             if issubclass(type(thing), keras.Model):
