@@ -996,6 +996,18 @@ MUTATIONS = [
         "test_a_change_after_the_last_step_is_noticed[ordinary fit-False]",
     ),
     mutation(
+        15, "a release of a graph counts as an update", "training/start_run.py",
+        "if loss is None else counter", "if steps < 0 else counter",
+        "training/test_after_a_graph.py::"
+        "test_a_change_between_a_release_and_its_update_is_noticed[True-False]",
+    ),
+    mutation(
+        15, "graphs do not compare before they update", "training/trainer.py",
+        "SPENDING.compare_in_graph", "list",
+        "training/test_after_a_graph.py::"
+        "test_a_change_between_a_release_and_its_update_is_noticed[True-True]",
+    ),
+    mutation(
         1, "passes that a callback ends early are counted together",
         "training/step_guards.py",
         "if self._new_passes and length is not None:", "if False:",

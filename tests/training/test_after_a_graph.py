@@ -84,3 +84,34 @@ def test_a_change_is_noticed_after_another_private_run_as_well(trained, data):
     ordinary_fit(model, *data())
     model.fit(*data(), batch_size=8, verbose=0)
     assert not is_known(model)
+
+
+@pytest.mark.parametrize("applied_in_graph", [False, True])
+@pytest.mark.parametrize("released_in_graph", [False, True])
+def test_a_change_between_a_release_and_its_update_is_noticed(
+    private, small_model, data, released_in_graph, applied_in_graph
+):
+    model = private(small_model(), noise_multiplier=2.0, delta=1e-3)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=4)
+    trainer = tfdp.PrivateTrainer(model, sampler, steps=4)
+
+    def forward(batch):
+        logits = model(batch["x"], training=True)
+        entropy = keras.losses.sparse_categorical_crossentropy
+        return entropy(batch["y"], logits, from_logits=True), logits
+
+    def released(batch):
+        return trainer.gradients(forward, batch)
+
+    gradients = tf.function(released) if released_in_graph else released
+    apply = tf.function(trainer.apply) if applied_in_graph else trainer.apply
+    batches = iter(sampler.as_dataset())
+    for _ in range(2):
+        apply(gradients(next(batches)))
+        assert is_known(model)
+    found = gradients(next(batches))
+    assert is_known(model)
+    found = gradients(next(batches))
+    CHANGES["assign"](model, *data())
+    apply(found)
+    assert not is_known(model)

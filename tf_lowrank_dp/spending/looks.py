@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.spending.marks import is_of_others
+from tf_lowrank_dp.spending.marks import is_of_others, renew
 from tf_lowrank_dp.spending.record import merged
 from tf_lowrank_dp.spending.trace import Thing, Trace
 from tf_lowrank_dp.spending.traces import Traces
@@ -16,8 +16,9 @@ from tf_lowrank_dp.spending.traces import Traces
 
 def note_values(traces: Traces, variables: Iterable[Thing]) -> None:
     """Takes the values of these variables as functions of what is on record for them."""
-    for _, trace, digest in _looked_at(traces.known(variables)):
+    for variable, trace, digest in _looked_at(traces.known(variables)):
         trace.note(digest)
+        renew(variable, trace)
 
 
 def by_others(traces: Traces, variables: Iterable[Thing]) -> list[Thing]:
@@ -30,6 +31,7 @@ def by_others(traces: Traces, variables: Iterable[Thing]) -> list[Thing]:
         if digest not in trace.seen and is_of_others(variable, trace):
             found.append(variable)
         trace.note(digest)
+        renew(variable, trace)
     return found
 
 

@@ -1,4 +1,7 @@
-"""What the last update of a graph has left in a variable, as the graph itself has noted it."""
+"""What the last update of a graph has left in a variable, as the graph itself has noted it.
+
+A mark is int64 `(2,)`: one of the states below, and a checksum of the value.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,28 @@ import tensorflow as tf
 from tf_lowrank_dp.spending.digest import checksum
 from tf_lowrank_dp.spending.trace import Thing, Trace
 
+_NONE, _LEFT, _CHANGED = 0, 1, 2  # the last: by others, before a later update
+
 
 def mark(variable: Thing, trace: Trace) -> None:
     """Notes, at this place of a graph, the checksum of the value now."""
-    if trace.mark is None:
-        with tf.init_scope():
-            trace.mark = tf.Variable([0, 0], dtype=tf.int64, trainable=False)
-    value = checksum(tf.convert_to_tensor(variable))
-    trace.mark.assign(tf.stack([tf.constant(1, tf.int64), value]))
+    state = tf.maximum(_mark_of(trace)[0], _LEFT)
+    _mark_of(trace).assign(tf.stack([state, _checksum(variable)]))
+
+
+def compare(variable: Thing, trace: Trace) -> None:
+    """Notes, at this place of a graph, before an update, whether others have changed the value."""
+    state, left = tf.unstack(_mark_of(trace))
+    changed = (state != _NONE) & (_checksum(variable) != left)
+    _mark_of(trace).assign(
+        tf.stack([tf.where(changed, tf.constant(_CHANGED, tf.int64), state), left])
+    )
+
+
+def renew(variable: Thing, trace: Trace) -> None:
+    """Takes the value that it has now, which was looked at, for the one that was left there."""
+    if trace.mark is not None and trace.mark.numpy()[0] != _NONE:
+        trace.mark.assign([_LEFT, int(_checksum(variable))])
 
 
 def forget(trace: Trace) -> None:
@@ -26,7 +43,7 @@ def forget(trace: Trace) -> None:
 def unmark(trace: Trace) -> None:
     """What a graph has left there is no longer its value."""
     if trace.mark is not None:
-        trace.mark.assign([0, 0])
+        trace.mark.assign([_NONE, 0])
 
 
 def is_of_others(variable: Thing, trace: Trace) -> bool:
@@ -36,7 +53,18 @@ def is_of_others(variable: Thing, trace: Trace) -> bool:
     leave a mark.
     """
     if trace.mark is not None:
-        is_marked, left = trace.mark.numpy()
-        if is_marked:
-            return int(checksum(tf.convert_to_tensor(variable))) != left
+        state, left = trace.mark.numpy()
+        if state != _NONE:
+            return bool(state == _CHANGED) or int(_checksum(variable)) != left
     return trace.seen_at == trace.steps
+
+
+def _mark_of(trace: Trace) -> tf.Variable:
+    if trace.mark is None:
+        with tf.init_scope():
+            trace.mark = tf.Variable([_NONE, 0], dtype=tf.int64, trainable=False)
+    return trace.mark
+
+
+def _checksum(variable: Thing) -> tf.Tensor:
+    return checksum(tf.convert_to_tensor(variable))

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_lowrank_dp.accounting import LedgerFile, PrivacyLedger, open_ledger_file
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.looks import by_others, let_go, note_values
-from tf_lowrank_dp.spending.marks import forget, mark, unmark
+from tf_lowrank_dp.spending.marks import compare, forget, mark, unmark
 from tf_lowrank_dp.spending.record import Record, merged, steps_of
 from tf_lowrank_dp.spending.tellers import Tellers
 from tf_lowrank_dp.spending.trace import Thing, alive
@@ -227,11 +227,10 @@ class Spending:
         """Takes the values of these variables as functions of what is on record for them."""
         note_values(self._traces, variables)
 
-    def released(self, variables: Iterable) -> None:
-        """States that there was a release since they were looked at, which changes no value."""
-        for _, trace in self._traces.known(variables):
-            if trace.seen_at is not None:
-                trace.seen_at = trace.steps
+    def compare_in_graph(self, variables: Iterable[Thing]) -> None:
+        """Has a graph note, before an update, what others have changed since its last one."""
+        for variable, trace in self._traces.known(variables):
+            compare(variable, trace)
 
     def left_in_graph(self, variables: Iterable[Thing]) -> None:
         """Has a graph note, at this place of it, what an update has left in these variables.

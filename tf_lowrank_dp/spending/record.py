@@ -39,6 +39,7 @@ class Record:
         ledger: what is known for good.
         entry: the run's line in the ledger; None for a ledger that was loaded.
         counter: `tf.Variable` int64, the releases of the run so far.
+        updates: `tf.Variable` int64, those until its last update: the same where each step is one.
 
     Attributes:
         reading: what steps of the run read; empty for a ledger that was loaded.
@@ -49,9 +50,11 @@ class Record:
         ledger: PrivacyLedger | None = None,
         entry: LedgerEntry | None = None,
         counter: tf.Variable | None = None,
+        updates: tf.Variable | None = None,
     ) -> None:
         self._ledger = ledger or PrivacyLedger()
         self._entry, self._counter = entry, counter
+        self.updates = counter if updates is None else updates
         self.reading = Reading()
         self.order = next(_orders)
 
@@ -63,8 +66,12 @@ class Record:
     @property
     def steps(self) -> int:
         """Releases of the run so far, read from its counter; 0 for a ledger that was loaded."""
-        with tf.init_scope():
-            return 0 if self._counter is None else int(self._counter.numpy())
+        return _value(self._counter)
+
+    @property
+    def updated_at(self) -> int:
+        """Releases until the last update, after which its values are as they were left."""
+        return _value(self.updates)
 
     @property
     def ledger(self) -> PrivacyLedger:
@@ -75,8 +82,13 @@ class Record:
 
 
 def steps_of(runs: Iterable[Record]) -> int:
-    """Releases of several runs together, until now."""
-    return sum(run.steps for run in runs)
+    """Releases of several runs together, until their last updates."""
+    return sum(run.updated_at for run in runs)
+
+
+def _value(counter: tf.Variable | None) -> int:
+    with tf.init_scope():
+        return 0 if counter is None else int(counter.numpy())
 
 
 def merged(records: Iterable[Record]) -> PrivacyLedger:

@@ -45,7 +45,7 @@ class Trace:
 
     @property
     def steps(self) -> int:
-        """Releases of its runs together, until now."""
+        """Releases of its runs together, until their last updates."""
         return steps_of(self.runs)
 
     def note(self, digest: bytes, steps: int | None = None) -> None:

@@ -32,8 +32,8 @@ class HandedOut:
     """
 
     def __init__(self, run: Run):
-        self._run = run
-        self._applied = tf.Variable(run.engine.steps, trainable=False)
+        assert run.record.updates is not None  # it is no ledger of a file
+        self._run, self._updates = run, run.record.updates
 
     def add(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         """Notes gradients as those of this trainer; gives them back."""
@@ -54,8 +54,8 @@ class HandedOut:
 
     def check(self) -> Check:
         """Whether this trainer has released anything since the last update."""
-        return self._run.engine.steps > self._applied, _NONE
+        return self._run.engine.steps > self._updates, _NONE
 
     def applied(self) -> None:
         """Takes note of an update."""
-        self._applied.assign(self._run.engine.steps)
+        self._updates.assign(self._run.engine.steps)

@@ -134,6 +134,8 @@ def start_run(
     with tf.init_scope():
         counter = tf.Variable(0, dtype=tf.int64, trainable=False)
         passes = Passes(sampling, counter)
+        # A custom loop releases and updates in two calls, and others may change values in between.
+        updates = tf.Variable(0, dtype=tf.int64, trainable=False) if loss is None else counter
     engine = PrivateGradients(
         model=model,
         space=space,
@@ -154,7 +156,7 @@ def start_run(
         list(model.trainable_variables),
         sampling,
         entry,
-        Record(entry=entry, counter=counter),
+        Record(entry=entry, counter=counter, updates=updates),
         loss,
         limit,
         passes,

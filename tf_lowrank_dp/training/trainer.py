@@ -181,7 +181,6 @@ class PrivateTrainer:
         judged.graph.look_again(forward, batch)
         self._draws.take(given)
         gradients = judged.graph.gradients(batch, presence)
-        SPENDING.released(values_of(self._model))
         return self._handed_out.add(gradients)
 
     def apply(self, gradients: list[tf.Tensor]) -> None:
@@ -204,6 +203,7 @@ class PrivateTrainer:
         else:
             with tf.control_dependencies(refuse(checks)):
                 gradients = withheld(gradients, checks)
+            SPENDING.compare_in_graph(values_of(self._model))
         space = self._run.engine.space
         optimizer, judged = private_optimizer(self._model), self._run.judged
         apply_gradients(self._model, optimizer, space, gradients, judged)
