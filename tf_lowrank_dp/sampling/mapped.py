@@ -79,6 +79,24 @@ class MappedRecords:
             self._batch, cycle_length=calls, num_parallel_calls=calls, deterministic=True
         )
 
+    def in_order(self, batch_size: int) -> tf.data.Dataset:
+        """All records once, in batches as Keras takes them: `(x,)`, `(x, y)` or with weights.
+
+        One that cannot be read or mapped is an error, as it is for Keras.
+        """
+        spec = tf.nest.map_structure(_without_rows, self._records.rows)
+        numbers = range(self._records.num_records)
+        given = tf.data.Dataset.from_generator(
+            lambda: ((self._records.row(number),) for number in numbers), output_signature=(spec,)
+        )
+        batches = given.map(self._in_parts).batch(batch_size)
+        size = -(-len(numbers) // batch_size)
+        return batches.apply(tf.data.experimental.assert_cardinality(size))
+
+    def _in_parts(self, row: Any) -> Any:
+        mapped = self._row(*tf.nest.flatten(row))
+        return tuple(mapped[name] for name in _NAMES if name in mapped)
+
     def _batch(self, draw: dict) -> tf.data.Dataset:
         """The logical batch of a draw, as a data set of one element."""
         absent = tf.nest.map_structure(lambda s: tf.zeros(s.shape, s.dtype), self.spec)

@@ -36,7 +36,8 @@ class Records:
     """Single records by index, and what is done with each of them after it was sampled.
 
     Given as `x` to `fit` or `PoissonSampler`.  Only records that are drawn are read, so the data
-    may be on disk, and be augmented anew in each draw.
+    may be on disk, and be augmented anew in each draw.  `evaluate`, `predict` and `validation_data`
+    of a private model take them as well, each once, in their order.
 
     Formal guarantees, if `source[i]` is one record that depends on nothing else:
         * A row of a batch depends on one record, and each record is in at most one row: `map` gets

@@ -23,6 +23,7 @@ from tf_lowrank_dp.training.agreement import facts_of
 from tf_lowrank_dp.training.callbacks import PrivacyBudget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.data import TrainingData, split_rows, training_data
+from tf_lowrank_dp.training.evaluation_data import evaluation_data
 from tf_lowrank_dp.training.judged_fit import judged_graphs
 from tf_lowrank_dp.training.metrics import build_metrics
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
@@ -244,6 +245,9 @@ def _without_training(model: keras.Model, own: Callable, *args: Any, **kwargs: A
     for arguments in (given.arguments, given.arguments.get("kwargs", {})):
         if "callbacks" in arguments and not called_by_fit(kwargs):  # `fit` has given its own
             arguments["callbacks"] = as_list(arguments["callbacks"])
+    if "x" in given.arguments:
+        size = given.arguments.get("batch_size")
+        given.arguments["x"] = evaluation_data(given.arguments["x"], size)
     with changes_are_told(model):
         return own(*given.args, **given.kwargs)
 
@@ -256,7 +260,8 @@ def _steps_taken(model: keras.Model, data: TrainingData) -> int:
 
 
 def _validation(model: keras.Model, validation_data: Nested, batch_size: int) -> Nested:
-    """Preprocesses for KerasHub tasks; evaluation is Keras' own."""
+    """Records in batches, preprocessed for KerasHub tasks; evaluation is Keras' own."""
+    validation_data = evaluation_data(validation_data, batch_size)
     if not is_task(model) or validation_data is None:
         return validation_data
     if isinstance(validation_data, (tuple, list)):

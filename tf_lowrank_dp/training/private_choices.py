@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
+from tf_lowrank_dp.sampling import Records
 
 _PUBLIC = ("epsilon", "learning_rate", "lr")
 _WATCHING = (
@@ -47,8 +48,12 @@ def validates_private(x: Nested, validation_data: Any, validation_split: float) 
     """Whether `fit` validates with examples that it trains on, or a part of them."""
     if validation_data is None:
         return bool(validation_split)
-    trained = {id(leaf) for leaf in tf.nest.flatten(x)}
-    return any(id(leaf) in trained for leaf in tf.nest.flatten(validation_data))
+    trained, seen = ({id(leaf) for leaf in _leaves(data)} for data in (x, validation_data))
+    return bool(trained & seen)
+
+
+def _leaves(data: Nested) -> list:
+    return tf.nest.flatten(data.source if isinstance(data, Records) else data)
 
 
 def _choice(callback: keras.callbacks.Callback, is_private: bool) -> str:
