@@ -548,9 +548,21 @@ MUTATIONS = [
     ),
     mutation(
         1, "ragged batches become dense ones of any length", "sampling/one_shape.py",
-        "if _holds_batches(dataset) or any(map(_makes_batches, graphs)):", "if False:",
+        "if gives_batches or makes_batches or _holds_batches(dataset):", "if False:",
         "sampling/test_declared.py::"
         "test_rows_padded_to_the_longest_of_their_batch_are_refused[ragged, then a mean]",
+    ),
+    mutation(
+        1, "batches that no stage of .batch() has made are not looked into",
+        "sampling/one_shape.py", "if gives_batches or makes_batches", "if makes_batches",
+        "sampling/test_declared.py::"
+        "test_rows_padded_to_the_longest_of_their_batch_are_refused[batches of a generator]",
+    ),
+    mutation(
+        1, "sparse batches become as wide as their longest row", "sampling/batched_sources.py",
+        'refuse_unknown_shapes(sparse, "sparse batches")', "pass",
+        "sampling/test_declared.py::"
+        "test_rows_padded_to_the_longest_of_their_batch_are_refused[made dense for the model]",
     ),
     mutation(
         1, "what is ready first comes first, by an option", "sampling/declared.py",

@@ -477,26 +477,64 @@ def unequal(lengths):
     )
 
 
-EXAMPLES = tf.data.Dataset.from_tensor_slices(
-    [
-        tf.train.Example(
-            features=tf.train.Features(
-                feature={"x": tf.train.Feature(float_list=tf.train.FloatList(value=[1.0] * n))}
-            )
-        ).SerializeToString()
-        for n in range(1, 9)
+def examples(lengths):
+    features = [
+        {"x": tf.train.Feature(float_list=tf.train.FloatList(value=[1.0] * n))} for n in lengths
     ]
-)
+    return tf.data.Dataset.from_tensor_slices(
+        [
+            tf.train.Example(features=tf.train.Features(feature=each)).SerializeToString()
+            for each in features
+        ]
+    )
+
+
+EXAMPLES = examples(range(1, 9))
+VARYING = {"x": tf.io.VarLenFeature("float32")}
+PARSED = examples([1, 8, 2, 8]).batch(2).map(lambda x: tf.io.parse_example(x, VARYING)["x"])
+
+
+def with_mean(batches):
+    """Words of different numbers, padded within a map, of batches that anything has made."""
+    words = keras.layers.TextVectorization(vocabulary=["w"])
+    return batches.map(
+        lambda x: tf.reduce_mean(tf.cast(words(tf.strings.join([x, " w"])), "float32"), 1)[:, None]
+    )
+
+
+def texts():
+    yield ["w", "w w"]
+    yield ["w w w", "w"]
+
+
 PADDED = {
-    "padded": LENGTHS.padded_batch(4),
-    "ragged": LENGTHS.ragged_batch(4).map(lambda x, y: (x.to_tensor(), y)),
-    "words": ROWS.map(lambda x, y: tf.strings.reduce_join(tf.repeat("w ", y)))
-    .batch(4)
-    .map(keras.layers.TextVectorization(vocabulary=["w"])),
-    "of a generator": unequal([3, 4]),
-    "padded, then a mean": LENGTHS.padded_batch(4).map(
-        lambda x, y: (tf.reduce_mean(tf.cast(x, "float32"), 1), y)
+    "dense in another map": PARSED.map(
+        lambda x: tf.reduce_mean(tf.sparse.to_dense(x), 1, keepdims=True)
     ),
+    "parsed one by one, dense in batches": EXAMPLES.map(
+        lambda x: tf.io.parse_single_example(x, VARYING)["x"]
+    )
+    .batch(4)
+    .map(lambda x: tf.reduce_mean(tf.sparse.to_dense(x), 1, keepdims=True)),
+    "made dense for the model": PARSED,
+    "batches of a generator": with_mean(
+        tf.data.Dataset.from_generator(texts, output_signature=tf.TensorSpec([None], tf.string))
+    ),
+    "batches made in a function": with_mean(
+        tf.data.Dataset.range(2).interleave(
+            lambda _: tf.data.Dataset.from_tensor_slices([b"w", b"w w"]).batch(2)
+        )
+    ),
+    "batches of windows": with_mean(
+        tf.data.Dataset.from_tensor_slices([b"w", b"w w"] * 2)
+        .window(2, 2)
+        .flat_map(lambda window: window.batch(2))
+    ),
+    "all in one batch": with_mean(tf.data.Dataset.from_tensors([b"w", b"w w"])),
+    "taken apart and batched again": with_mean(tf.data.Dataset.from_tensors([b"w", b"w w"]))
+    .unbatch()
+    .batch(2),
+    "one batch alone": unequal([3]).apply(tf.data.experimental.assert_cardinality(1)),
     "ragged, then a mean": LENGTHS.ragged_batch(4).map(
         lambda x, y: (tf.reduce_mean(x.to_tensor(), 1), y)
     ),
@@ -554,6 +592,7 @@ def test_rows_padded_to_the_longest_of_their_batch_are_refused(data):
         .map(lambda x, y: (tf.reduce_sum(x[0])[None] * tf.ones(3, x.dtype), y))
         .batch(4),
         unequal([3, 3]),
+        PARSED.map(lambda x: tf.RaggedTensor.from_sparse(x).to_tensor(shape=(None, 10))),
     ],
 )
 def test_rows_of_one_length_are_taken_and_their_shape_is_known(data):

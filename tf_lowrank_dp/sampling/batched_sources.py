@@ -15,6 +15,7 @@ from scipy import sparse
 from tf_lowrank_dp.sampling import batch as batch_lib
 from tf_lowrank_dp.sampling import rows
 from tf_lowrank_dp.sampling.iterators import own_copy, position_of, started
+from tf_lowrank_dp.sampling.one_shape import refuse_unknown_shapes
 from tf_lowrank_dp.sampling.upstream import refuse_given, refuse_sampled, without_padding
 
 _READ_AHEAD = 2  # batches that show which axes vary, as many as Keras looks at
@@ -134,16 +135,19 @@ def _dense(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """With sparse tensors as dense ones, as those of `fit` on arrays are.
 
     Raises:
-        ValueError: some are ragged, whose rows have shapes of their own.
+        ValueError: some are ragged, whose rows have shapes of their own, or sparse ones of a width
+            that is not known, which would be that of the longest row of a batch.
     """
-    kinds = {type(spec) for spec in tf.nest.flatten(dataset.element_spec)}
-    if tf.RaggedTensorSpec in kinds:
+    specs = tf.nest.flatten(dataset.element_spec)
+    sparse = [spec for spec in specs if isinstance(spec, tf.SparseTensorSpec)]
+    if any(isinstance(spec, tf.RaggedTensorSpec) for spec in specs):
         raise ValueError(
             "Expected batches of tensors whose rows have one public shape. Received: ragged ones. "
             "Pad or crop them to one length: `dataset.map(...)` with `.to_tensor(shape=...)`."
         )
-    if tf.SparseTensorSpec not in kinds:
+    if not sparse:
         return dataset
+    refuse_unknown_shapes(sparse, "sparse batches")
 
     def dense(leaf: Any) -> Any:
         if not isinstance(leaf, tf.SparseTensor):

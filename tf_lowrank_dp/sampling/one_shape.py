@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,8 +18,9 @@ _VARIES = (
     "Expected rows of one public shape. Received: {}. Rows that are padded to the longest of their "
     "batch change with other examples of it, and no clip bounds by how much. Pad all to one "
     "length, `.padded_batch(b, padded_shapes=...)`, `TextVectorization(output_sequence_length="
-    "...)`, `.to_tensor(shape=(None, n))`, sequence_length of a preprocessor; resize images; where "
-    "shapes are the same and only not known, `tf.ensure_shape`."
+    "...)`, `.to_tensor(shape=(None, n))`, of sparse ones "
+    "`tf.RaggedTensor.from_sparse(x).to_tensor(shape=(None, n))`, sequence_length of a "
+    "preprocessor; resize images; where shapes are the same and only not known, `tf.ensure_shape`."
 )
 
 
@@ -45,6 +47,8 @@ def with_one_shape(batches: tf.data.Dataset, source: Any) -> tf.data.Dataset:
     ahead = [tf.nest.flatten(batch) for batch in batches.take(_READ_AHEAD)]
     if not ahead:
         return batches  # what is empty is refused elsewhere
+    if len(ahead) < _READ_AHEAD:
+        _refuse("one batch alone, of which some axes are not known")
     first, *others = [[tuple(leaf.shape[1:]) for leaf in batch] for batch in ahead]
     for other in others:
         if other != first:
@@ -65,13 +69,13 @@ def with_one_shape(batches: tf.data.Dataset, source: Any) -> tf.data.Dataset:
     return batches.map(checked, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def refuse_unknown_shapes(batches: tf.data.Dataset, what: str) -> None:
+def refuse_unknown_shapes(specs: Iterable[tf.TypeSpec], what: str) -> None:
     """Refuses batches whose axes but the first are not all known.
 
     Raises:
         ValueError: says `what` they are.
     """
-    for spec in tf.nest.flatten(batches.element_spec):
+    for spec in specs:
         if not _is_known(spec):
             _refuse(f"{what} of {tuple(spec.shape)}")
 
@@ -80,15 +84,20 @@ def _refuse(what: str) -> NoReturn:
     raise ValueError(_VARIES.format(what))
 
 
-def _is_known(spec: tf.TensorSpec) -> bool:
+def _is_known(spec: tf.TypeSpec) -> bool:
     return spec.shape.rank is not None and spec.shape[1:].is_fully_defined()
 
 
-def refuse_padding(dataset: tf.data.Dataset) -> None:
+def refuse_padding(dataset: tf.data.Dataset, gives_batches: bool = True) -> None:
     """Refuses stages that pad rows to the longest of their batch, whatever comes behind them.
 
     A map that makes one shape of them again, such as a mean or `tf.image.resize`, has seen zeros of
     which the longest row of the batch decides how many there are.
+
+    Args:
+        dataset: a stage.
+        gives_batches: whether its elements are batches, whatever has made these: none behind it
+            makes batches of them.
 
     Raises:
         ValueError: with the stage.
@@ -98,11 +107,13 @@ def refuse_padding(dataset: tf.data.Dataset) -> None:
     ):
         _refuse("`.padded_batch()` without padded_shapes, which pads to the longest row of a batch")
     graphs = functions_in(dataset)
-    if _holds_batches(dataset) or any(map(_makes_batches, graphs)):
+    makes_batches = kind_of(dataset) in BATCHES or any(map(_makes_batches, graphs))
+    if gives_batches or makes_batches or _holds_batches(dataset):
         for what in filter(None, map(_padding, graphs)):
             _refuse(f"a map of batches by {what}, which pads to the longest row")
+    is_given_batches = kind_of(dataset) == "Unbatch" or (gives_batches and not makes_batches)
     for each in inputs_of(dataset):
-        refuse_padding(each)
+        refuse_padding(each, is_given_batches)
 
 
 def _holds_batches(dataset: tf.data.Dataset) -> bool:
@@ -120,12 +131,13 @@ def _padding(graph: tf.Graph) -> str:
     """By what rows of any length become dense ones of a length that is not stated, if they do."""
     if _BRANCH.search(graph.name):  # tokenizers of KerasHub merge words there, each by itself
         return ""
-    types = {op.type for op in graph.get_operations()}
     for op in graph.get_operations():
         if op.type == "RaggedTensorToSparse":
             return "`.to_sparse()`"
         if op.type == "RaggedTensorToTensor" and not _states_lengths(op.inputs[0]):
             return "`.to_tensor()`"
+        if op.type == "SparseToDense" and not _states_lengths(op.inputs[1]):
+            return "`tf.sparse.to_dense`"
         if op.type.startswith("PaddedBatchDataset") and not all(
             _states_lengths(tensor, first=0) for tensor in op.inputs if tensor.shape.rank == 1
         ):
@@ -134,9 +146,7 @@ def _padding(graph: tf.Graph) -> str:
             return "`tf.io.parse_sequence_example`"
         if op.type.startswith("ParseExample"):
             shapes = op.get_attr("dense_shapes")
-            if "SparseToDense" in types or not all(
-                tf.TensorShape(s).is_fully_defined() for s in shapes
-            ):
+            if not all(tf.TensorShape(s).is_fully_defined() for s in shapes):
                 return "`tf.io.parse_example`, whose features have no stated length"
     return ""
 

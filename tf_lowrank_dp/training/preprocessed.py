@@ -80,7 +80,8 @@ def preprocessed(model: keras.Model, dataset: tf.data.Dataset) -> tf.data.Datase
             "TensorFlow without variables, tables or queues that change; what needs Python do "
             "before `fit`, on each record by itself, with `preprocessor=None`."
         )
-    refuse_unknown_shapes(made, f"what the preprocessor of '{model.name}' makes, batches")
+    specs = tf.nest.flatten(made.element_spec)
+    refuse_unknown_shapes(specs, f"what the preprocessor of '{model.name}' makes, batches")
     return made
 
 
