@@ -177,6 +177,15 @@ def next_name_number() -> int:
     return ops.uid()
 
 
+def value_behind(handle: tf.Tensor) -> tf.Tensor | None:
+    """What the variable of a handle holds now; None for the handle of anything else."""
+    data = getattr(handle, "_handle_data", None)
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    with tf.init_scope():
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=data.shape_and_type[0].dtype)
+
+
 def functions_of(graph: tf.Graph | tf.compat.v1.GraphDef) -> dict[str, Any]:
     """The `FunctionDef` of each function that a graph's operations may call, by name."""
     definition = graph.as_graph_def() if isinstance(graph, tf.Graph) else graph

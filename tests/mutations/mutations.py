@@ -420,7 +420,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "a graph takes steps that the ledger's file does not hold", "training/trainer.py",
-        "if SPENDING.file(self._model) is not None:", "if False:",
+        "if file_of(self._model) is not None:", "if False:",
         "training/test_handed_out.py::"
         "test_a_graph_takes_no_step_that_the_ledgers_file_does_not_hold",
     ),
@@ -1018,6 +1018,38 @@ MUTATIONS = [
         "SPENDING.compare_in_graph", "list",
         "training/test_after_a_graph.py::"
         "test_a_change_between_a_release_and_its_update_is_noticed[True-True]",
+    ),
+    mutation(
+        15, "what others did to what a step reads is not looked at", "spending/owner.py",
+        "self.check(self._traces.known_only_to(run))", "self.check([])",
+        "training/test_unknown_by_what_is_read.py::"
+        "test_a_teacher_that_was_trained_ordinarily_before",
+    ),
+    mutation(
+        15, "a copy of a private file that is asked costs nothing", "spending/owner.py",
+        "self._traces.attach(alive(reading.updated), frozenset().union(*came))", "pass",
+        "training/test_unknown_by_what_is_read.py::"
+        "test_a_copy_of_a_file_that_is_asked_has_spent_what_the_file_says[in its loss]",
+    ),
+    mutation(
+        15, "steps before the look that finds a change do not count", "spending/traces.py",
+        "reading.looked_at if unknown else run.steps", "run.steps",
+        "training/test_unknown_by_what_is_read.py::"
+        "test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop[True]",
+    ),
+    mutation(
+        15, "a graph compares after its first update only", "spending/owner.py",
+        "            self.expect(variables)\n        for", "            pass\n        for",
+        "training/test_after_a_graph.py::"
+        "test_a_change_before_the_first_step_of_a_graph_after_others_is_noticed"
+        "[traced-a_fit-False]",
+    ),
+    mutation(
+        15, "what is built inside of post_processing spends nothing",
+        "training/post_processing.py",
+        "if not _holds(thing, spent)]", "if not _holds(model, spent)]",
+        "training/test_unknown_by_what_is_read.py::"
+        "test_what_is_built_inside_of_post_processing_has_spent_what_is_stated[subclass]",
     ),
     mutation(
         1, "passes that a callback ends early are counted together",

@@ -24,6 +24,7 @@ from tf_lowrank_dp._tensorflow import (
     run_without,
     strategies_of,
     traced_bodies,
+    value_behind,
 )
 from tf_lowrank_dp._tf_data import (
     captured_by,
@@ -381,3 +382,18 @@ def test_an_element_that_holds_no_numbers_changes_no_other(name, compiled):
             np.testing.assert_allclose(
                 np.delete(found, 2, 0), np.delete(without, 2, 0), rtol=1e-4, atol=1e-5
             )
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.int64, tf.string])
+def test_the_value_behind_a_handle_is_that_of_its_variable(dtype):
+    value = tf.constant(["3", "4"]) if dtype == tf.string else tf.constant([3, 4], dtype)
+    variable = tf.Variable(value)
+    found = []
+    tf.function(lambda: found.append(value_behind(variable.handle))).get_concrete_function()
+    for each in (value_behind(variable.handle), *found):
+        assert each.dtype == dtype and bool(tf.reduce_all(each == value))
+
+
+def test_a_table_has_no_value_behind_its_handle():
+    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, 0.0)
+    assert value_behind(table.resource_handle) is None

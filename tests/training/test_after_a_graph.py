@@ -115,3 +115,51 @@ def test_a_change_between_a_release_and_its_update_is_noticed(
     CHANGES["assign"](model, *data())
     apply(found)
     assert not is_known(model)
+
+
+def a_fit(model, data, path):
+    model.fit(*data(), batch_size=8, verbose=0)
+
+
+def a_file(model, data, path):
+    model.save_weights(path)
+    model.load_weights(path)
+
+
+@pytest.mark.parametrize("honest", [True, False])
+@pytest.mark.parametrize("before", [a_fit, a_file])
+@pytest.mark.parametrize("step_is", ["taken", "traced", "new"])
+def test_a_change_before_the_first_step_of_a_graph_after_others_is_noticed(
+    private, small_model, data, tmp_path, before, step_is, honest
+):
+    """After `fit`, or when a file was loaded, graphs took whatever they met for private."""
+    model = private(small_model(), noise_multiplier=2.0, delta=1e-3)
+    model.fit(*data(), batch_size=8, verbose=0)
+
+    def begin():
+        sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=4)
+        trainer = tfdp.PrivateTrainer(model, sampler, steps=4)
+
+        def forward(batch):
+            logits = model(batch["x"], training=True)
+            entropy = keras.losses.sparse_categorical_crossentropy
+            return entropy(batch["y"], logits, from_logits=True), logits
+
+        step = tf.function(lambda batch: trainer.apply(trainer.gradients(forward, batch)))
+        return step, iter(sampler.as_dataset())
+
+    step, batches = begin()
+    if step_is == "taken":
+        step(next(batches))
+        assert is_known(model)
+    before(model, data, tmp_path / "model.weights.h5")
+    if before is a_fit:
+        step, batches = begin()
+    if step_is == "traced":
+        step.get_concrete_function(next(batches))
+    if not honest:
+        ordinary_fit(model, *data())
+    step(next(batches))
+    assert is_known(model) == honest
+    step(next(batches))
+    assert is_known(model) == honest

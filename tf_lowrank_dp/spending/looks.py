@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.spending.marks import is_of_others, renew
+from tf_lowrank_dp.spending.marks import expect, is_of_others, renew
 from tf_lowrank_dp.spending.record import merged
 from tf_lowrank_dp.spending.trace import Thing, Trace
 from tf_lowrank_dp.spending.traces import Traces
@@ -33,6 +33,12 @@ def by_others(traces: Traces, variables: Iterable[Thing]) -> list[Thing]:
         trace.note(digest)
         renew(variable, trace)
     return found
+
+
+def expect_values(traces: Traces, variables: Iterable[Thing]) -> None:
+    """Has graphs compare with the values now, which were looked at, where something was spent."""
+    for variable, trace in _spent_on(traces.known(variables)):
+        expect(variable, trace)
 
 
 def let_go(variable: Thing, trace: Trace) -> bool:
@@ -62,11 +68,16 @@ def _note_held(traces: list[Trace]) -> None:
 def _looked_at(known: list[tuple[Thing, Trace]]) -> Iterator[tuple[Thing, Trace, bytes]]:
     """Variables on which something was spent, as far as is known, with digests of their values."""
     _note_held([trace for _, trace in known])
+    known = _spent_on(known)
+    for (variable, trace), digest in zip(known, digests([v for v, _ in known]), strict=True):
+        yield variable, trace, digest
+
+
+def _spent_on(known: list[tuple[Thing, Trace]]) -> list[tuple[Thing, Trace]]:
+    """Those on which something was spent, as far as is known."""
     ledgers = {records: merged(records) for records in {trace.records for _, trace in known}}
-    known = [
+    return [
         (variable, trace)
         for variable, trace in known
         if ledgers[trace.records].num_steps and not ledgers[trace.records].prior_spend_unknown
     ]
-    for (variable, trace), digest in zip(known, digests([v for v, _ in known]), strict=True):
-        yield variable, trace, digest

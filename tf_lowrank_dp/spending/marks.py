@@ -15,15 +15,15 @@ _NONE, _LEFT, _CHANGED = 0, 1, 2  # the last: by others, before a later update
 
 def mark(variable: Thing, trace: Trace) -> None:
     """Notes, at this place of a graph, the checksum of the value now."""
-    state = tf.maximum(_mark_of(trace)[0], _LEFT)
-    _mark_of(trace).assign(tf.stack([state, _checksum(variable)]))
+    state = tf.maximum(mark_of(trace)[0], _LEFT)
+    mark_of(trace).assign(tf.stack([state, _checksum(variable)]))
 
 
 def compare(variable: Thing, trace: Trace) -> None:
     """Notes, at this place of a graph, before an update, whether others have changed the value."""
-    state, left = tf.unstack(_mark_of(trace))
+    state, left = tf.unstack(mark_of(trace))
     changed = (state != _NONE) & (_checksum(variable) != left)
-    _mark_of(trace).assign(
+    mark_of(trace).assign(
         tf.stack([tf.where(changed, tf.constant(_CHANGED, tf.int64), state), left])
     )
 
@@ -31,7 +31,13 @@ def compare(variable: Thing, trace: Trace) -> None:
 def renew(variable: Thing, trace: Trace) -> None:
     """Takes the value that it has now, which was looked at, for the one that was left there."""
     if trace.mark is not None and trace.mark.numpy()[0] != _NONE:
-        trace.mark.assign([_LEFT, int(_checksum(variable))])
+        expect(variable, trace)
+
+
+def expect(variable: Thing, trace: Trace) -> None:
+    """Has the next update of a graph compare with the value that it has now."""
+    if trace.mark is not None:
+        trace.mark.assign([_LEFT, _checksum(variable).numpy()])
 
 
 def forget(trace: Trace) -> None:
@@ -55,11 +61,12 @@ def is_of_others(variable: Thing, trace: Trace) -> bool:
     if trace.mark is not None:
         state, left = trace.mark.numpy()
         if state != _NONE:
-            return bool(state == _CHANGED) or int(_checksum(variable)) != left
+            return bool(state == _CHANGED) or _checksum(variable).numpy() != left
     return trace.seen_at == trace.steps
 
 
-def _mark_of(trace: Trace) -> tf.Variable:
+def mark_of(trace: Trace) -> tf.Variable:
+    """The mark of a trace, made if there was none."""
     if trace.mark is None:
         with tf.init_scope():
             trace.mark = tf.Variable([_NONE, 0], dtype=tf.int64, trainable=False)

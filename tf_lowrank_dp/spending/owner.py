@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import weakref
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_lowrank_dp.accounting import LedgerFile, PrivacyLedger, open_ledger_file
+from tf_lowrank_dp._tensorflow import value_behind
+from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.spending.looks import by_others, let_go, note_values
-from tf_lowrank_dp.spending.marks import compare, forget, mark, unmark
+from tf_lowrank_dp.spending.looks import by_others, expect_values, let_go, note_values
+from tf_lowrank_dp.spending.marks import compare, expect, forget, mark, mark_of, unmark
 from tf_lowrank_dp.spending.record import Record, merged, steps_of
 from tf_lowrank_dp.spending.tellers import Tellers
 from tf_lowrank_dp.spending.trace import Thing, alive
@@ -60,7 +60,6 @@ class Spending:
     def __init__(self) -> None:
         self._traces = Traces()
         self._values = KnownValues()
-        self._files: MutableMapping[keras.Model, LedgerFile] = weakref.WeakKeyDictionary()
         self.tellers = Tellers()
 
     @property
@@ -110,6 +109,19 @@ class Spending:
         known = {id(handle) for handle in alive(reading.handles)}
         reading.handles += [weakref.ref(each) for each in handles if id(each) not in known]
         self._traces.attach(alive(reading.updated), self.records(self._traces.read_by(run)))
+        self.look_at_what_is_read(run)
+
+    def look_at_what_is_read(self, run: Record) -> None:
+        """Looks at what the steps of a run read in other models, as `recognise` and `check` do.
+
+        What others have changed there since the last look, a step since then may have read.
+        """
+        reading = run.reading
+        read = [value for value in map(value_behind, alive(reading.handles)) if value is not None]
+        came = self._values.records([value for value in read if self._values.of_size(value)])
+        self._traces.attach(alive(reading.updated), frozenset().union(*came))
+        self.check(self._traces.known_only_to(run))
+        reading.looked_at = run.steps
 
     def link(self, optimizer: Thing, things: Iterable[Thing], loadable: Sequence = ()) -> None:
         """States that an optimizer keeps the ledger of these things, in files that it is saved to.
@@ -160,6 +172,7 @@ class Spending:
         for variable, records, digest in zip(variables, came, digests(variables), strict=True):
             if record in records or self._traces[variable].latest not in (None, digest):
                 self._traces[variable].note(digest)
+                expect(variable, self._traces[variable])
 
     def recognise(self, variables: Iterable[Thing]) -> None:
         """Adds to variables what any file that was loaded says of the values that they hold."""
@@ -196,7 +209,8 @@ class Spending:
             Whether there are any.
         """
         self.tellers.ask()
-        found = by_others(self._traces, variables)
+        with tf.init_scope():
+            found = by_others(self._traces, variables)
         self.mark_unknown(found)
         return bool(found)
 
@@ -225,11 +239,24 @@ class Spending:
 
     def see(self, variables: Iterable[Thing]) -> None:
         """Takes the values of these variables as functions of what is on record for them."""
-        note_values(self._traces, variables)
+        with tf.init_scope():
+            note_values(self._traces, variables)
 
-    def compare_in_graph(self, variables: Iterable[Thing]) -> None:
-        """Has a graph note, before an update, what others have changed since its last one."""
-        for variable, trace in self._traces.known(variables):
+    def expect(self, variables: Iterable[Thing]) -> None:
+        """Has updates in graphs compare with these values, which were looked at."""
+        expect_values(self._traces, variables)
+
+    def compare_in_graph(self, variables: Sequence[Thing]) -> None:
+        """Has a graph note, before an update, what others have changed since its last one.
+
+        That is since now, when it is traced, before the first.
+        """
+        known = self._traces.known(variables)
+        with tf.init_scope():
+            for _, trace in known:
+                mark_of(trace)
+            self.expect(variables)
+        for variable, trace in known:
             compare(variable, trace)
 
     def left_in_graph(self, variables: Iterable[Thing]) -> None:
@@ -245,28 +272,6 @@ class Spending:
         What others spend or add meanwhile, in other threads, stays.
         """
         return self._traces.undone_on_error()
-
-    def file(self, model: keras.Model) -> LedgerFile | None:
-        """Where the steps of a model are noted before they are taken, if anywhere."""
-        return self._files.get(model)
-
-    def open_file(
-        self, model: keras.Model, path: str | os.PathLike, things: Sequence[Thing]
-    ) -> None:
-        """Opens a ledger file for a model: each holds what the other knows from then on.
-
-        Args:
-            model: the model.
-            path: see `open_ledger_file`.
-            things: the model with all that it is made of.
-
-        Raises:
-            ValueError: see `adopt` and `open_ledger_file`.
-        """
-        file = open_ledger_file(path)
-        self.add(things, file.ledger)
-        file.add(self.ledger(things))
-        self._files[model] = file
 
     def add(self, things: Sequence[Thing], ledger: PrivacyLedger) -> Record:
         """Adds what was spent elsewhere, unless it contradicts what is known of these things.

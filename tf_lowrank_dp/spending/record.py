@@ -24,12 +24,14 @@ class Reading:
         handles: of variables that only their graphs know.
         found: what was spent on what they read since, by the steps of the run at that time: the
             next step depends on it.
+        looked_at: steps of the run when what they read was last looked at.
     """
 
     updated: list[weakref.ref] = dataclasses.field(default_factory=list)
     read: list[weakref.ref] = dataclasses.field(default_factory=list)
     handles: list[weakref.ref] = dataclasses.field(default_factory=list)
     found: dict[Record, int] = dataclasses.field(default_factory=dict)
+    looked_at: int = 0
 
 
 class Record:

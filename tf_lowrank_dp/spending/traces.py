@@ -101,9 +101,14 @@ class Traces:
 
     def read_by(self, run: Record) -> list[Thing]:
         """What goes into the steps of a run, what only its graphs know included."""
+        return [*alive(run.reading.read), *self.known_only_to(run)]
+
+    def known_only_to(self, run: Record) -> list[Thing]:
+        """The variables that only the graphs of a run are known to read, such as a teacher's."""
         wanted = {id(handle) for handle in alive(run.reading.handles)}
-        by_handle = (trace.thing for trace in self if wanted and trace.has_handle(wanted))
-        return alive([*run.reading.read, *by_handle])
+        found = alive(trace.thing for trace in self if wanted and trace.has_handle(wanted))
+        own = {id(thing) for thing in alive(run.reading.read)}
+        return [thing for thing in found if id(thing) not in own]
 
     def count_what_was_read(self) -> None:
         """Adds to what runs update what was found in what they read, where a step came after.
@@ -129,5 +134,7 @@ class Traces:
                 updated = [self.records([thing]) for thing in alive(reading.updated)]
                 new = records - frozenset.intersection(*updated) if updated else frozenset()
                 for record in new - reading.found.keys() - {run}:
-                    reading.found[record] = run.steps
+                    # What others did is noticed by a look: steps since the last may have read it.
+                    unknown = record.ledger.prior_spend_unknown
+                    reading.found[record] = reading.looked_at if unknown else run.steps
                     grown = True

@@ -8,7 +8,7 @@ import keras
 
 from tf_lowrank_dp.accounting import LedgerEntry, LedgerFile, PrivacyLedger
 from tf_lowrank_dp.errors import PrivacyBudgetExceededError
-from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.spending import SPENDING, file_of
 from tf_lowrank_dp.training.start_run import begin
 from tf_lowrank_dp.training.state import Run, look, state_of
 from tf_lowrank_dp.training.step_limit import StepLimit
@@ -37,7 +37,7 @@ def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) ->
         begin(run, model)
     if run.limit is not None and run.limit.left(run, steps) < steps:
         raise PrivacyBudgetExceededError(_overspending(run, run.limit, steps))
-    file = SPENDING.file(model)
+    file = file_of(model)
     if file is not None:
         _note_ahead(run, file, steps, left)
 

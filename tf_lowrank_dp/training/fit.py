@@ -14,11 +14,9 @@ import tensorflow as tf
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp._keras.compiled import called_by_fit, first_epoch
 from tf_lowrank_dp._types import Nested
-from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.sampling import to_rows
 from tf_lowrank_dp.sampling.python_numbers import secret_python_numbers
 from tf_lowrank_dp.sampling.records import Records
-from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import facts_of
 from tf_lowrank_dp.training.callbacks import PrivacyBudget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
@@ -39,7 +37,7 @@ from tf_lowrank_dp.training.symbolic_call import build_model
 from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.unit_arguments import check_units
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
-from tf_lowrank_dp.training.watched_weights import as_list, changes_are_told
+from tf_lowrank_dp.training.watched_weights import as_list, changes_are_told, known_to_graphs
 from tf_lowrank_dp.training.worker_callbacks import ended_together, in_step
 
 
@@ -201,8 +199,8 @@ def fit(
     for callback in budgets:
         callback.steps_per_epoch = _steps_taken(model, data)
     callbacks = [guard, *callbacks, StepGuard(guard, budgets)]
-    SPENDING.remember(values_of(model))
-    with running(model, run), changes_are_told(model), secret_python_numbers(seeded):
+    known, told = known_to_graphs(model), changes_are_told(model)
+    with known, running(model, run), told, secret_python_numbers(seeded):
         return keras.Model.fit(
             model,
             data.dataset,

@@ -12,7 +12,7 @@ import keras
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp._keras.compiled import record_optimizer
 from tf_lowrank_dp.optimizers.base import DPOptimizer
-from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.spending import open_file
 from tf_lowrank_dp.training.agreement import refuse_other_workers
 from tf_lowrank_dp.training.fit import evaluate, fit, predict
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
@@ -112,7 +112,7 @@ def make_private(
     warn_about_adapted_layers(model)
     keep_no_words_of(model)
     if ledger_path is not None and workers.is_chief:
-        SPENDING.open_file(model, ledger_path, things_of(model))
+        open_file(model, ledger_path, things_of(model))
         look(model)
     attach_state(model, PrivateState(microbatch_size, workers=workers))
     for name, function in _METHODS.items():

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import keras
 
+from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.spending.trace import Thing
 from tf_lowrank_dp.training.state import look, note_in_file, things_of
 from tf_lowrank_dp.training.watched_weights import tell_changes
 
@@ -49,6 +51,7 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
     _add_what_was_spent_on(others, model)
 
     def tell() -> None:
+        SPENDING.see(values_of(model))  # first, as the steps of another may read them
         _add_what_was_spent_on(others, model)
         SPENDING.see(values_of(model))
 
@@ -57,12 +60,18 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
 
 
 def _add_what_was_spent_on(others: Sequence[keras.Model], model: keras.Model) -> None:
-    things = things_of(model)
+    """Of the others on all that the model consists of now: it may be built inside of the block."""
     for other in others:
         look(other)
-        spent, both = SPENDING.ledger(things_of(other)), SPENDING.ledger(things)
-        both.merge(spent)
-        if both != SPENDING.ledger(things):
-            SPENDING.add(things, spent)
+        spent = SPENDING.ledger(things_of(other))
+        lacking = [thing for thing in things_of(model) if not _holds(thing, spent)]
+        if lacking:
+            SPENDING.add(lacking, spent)
     if others:
         note_in_file(model)
+
+
+def _holds(thing: Thing, spent: PrivacyLedger) -> bool:
+    both = SPENDING.ledger([thing])
+    both.merge(spent)
+    return both == SPENDING.ledger([thing])

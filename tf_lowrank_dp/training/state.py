@@ -14,7 +14,7 @@ from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.optimizers.ledger_in_file import values_of
-from tf_lowrank_dp.spending import SPENDING, Record, merged
+from tf_lowrank_dp.spending import SPENDING, Record, file_of, merged
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.passes import Passes
@@ -123,6 +123,9 @@ def look(model: keras.Model) -> bool:
     SPENDING.recognise(model.weights)
     if isinstance(optimizer, DPOptimizer):
         SPENDING.link(optimizer, [*layers_of(model), *model.weights])
+    state = find_state(model)
+    if state is not None and state.run is not None:
+        SPENDING.look_at_what_is_read(state.run.record)
     found = SPENDING.check(values_of(model))
     if found:
         note_in_file(model)
@@ -131,7 +134,7 @@ def look(model: keras.Model) -> bool:
 
 def note_in_file(model: keras.Model) -> None:
     """Writes what was spent on a model to its ledger's file, if it has one."""
-    file = SPENDING.file(model)
+    file = file_of(model)
     if file is not None:
         file.add(SPENDING.ledger(things_of(model)))
 

@@ -16,7 +16,7 @@ from tf_lowrank_dp.gradient_methods.trial import forget_plan
 from tf_lowrank_dp.layers.whole_layers import whole_layers
 from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.sampling import DRAW, PRESENCE, PoissonSampler
-from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.spending import SPENDING, file_of
 from tf_lowrank_dp.training.agreement import refuse_custom_loop
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.distribution import refuse_distribution
@@ -183,6 +183,7 @@ class PrivateTrainer:
         gradients = judged.graph.gradients(batch, presence)
         return self._handed_out.add(gradients)
 
+    @tf.autograph.experimental.do_not_convert
     def apply(self, gradients: list[tf.Tensor]) -> None:
         """Adds weight regularisers and updates the weights with the inner optimizer.
 
@@ -197,11 +198,10 @@ class PrivateTrainer:
         self._check_present()
         self._handed_out.refuse_others(gradients)
         checks = [self._handed_out.check()]
-        if tf.executing_eagerly():
-            refuse(checks)
-            look(self._model)
-        else:
-            with tf.control_dependencies(refuse(checks)):
+        refused = refuse(checks)
+        look(self._model)
+        if not tf.executing_eagerly():
+            with tf.control_dependencies(refused):
                 gradients = withheld(gradients, checks)
             SPENDING.compare_in_graph(values_of(self._model))
         space = self._run.engine.space
@@ -237,7 +237,7 @@ class PrivateTrainer:
     def _budget_in_graph(self) -> list[Check]:
         """Whether the steps that the budget allows are taken, and noted in the ledger's file."""
         run, checks = self._run, []
-        if SPENDING.file(self._model) is not None:
+        if file_of(self._model) is not None:
             checks.append((run.engine.steps < run.noted_steps, _NOT_NOTED))
         if run.limit is None:
             return checks

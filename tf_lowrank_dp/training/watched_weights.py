@@ -39,6 +39,16 @@ def changes_are_told(model: keras.Model) -> Iterator[None]:
         tell_changes(model)
 
 
+@contextlib.contextmanager
+def known_to_graphs(model: keras.Model) -> Iterator[None]:
+    """Knows the weights of a `fit` from its beginning on, and tells graphs what it has left."""
+    SPENDING.remember(values_of(model))
+    try:
+        yield
+    finally:
+        SPENDING.expect(values_of(model))
+
+
 def tell_changes(model: keras.Model) -> None:
     """Looks at the weights, and warns where others than private steps have changed them."""
     if look(model):

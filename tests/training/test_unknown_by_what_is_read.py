@@ -1,0 +1,182 @@
+"""What others did to the values that a private step reads leaves its own spend unknown."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.training.state import ledger_of
+
+DELTA = 1e-3
+
+
+def is_unknown(model):
+    return ledger_of(model).prior_spend_unknown
+
+
+def ordinarily_trained(model, data):
+    other = keras.Sequential(model.layers)
+    other.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    other.fit(*data(), verbose=0)
+
+
+@pytest.fixture
+def teacher(private, small_model, data):
+    model = private(small_model(), noise_multiplier=2.0, delta=DELTA)
+    model.fit(*data(), batch_size=8, verbose=0)
+    return model
+
+
+@pytest.fixture
+def student(private, small_model):
+    def make(teacher, **arguments):
+        def distance(x, outputs):
+            return tf.reduce_mean((outputs - tf.stop_gradient(teacher(x))) ** 2, axis=-1)
+
+        arguments.setdefault("noise_multiplier", 2.0)
+        return private(small_model(seed=1), loss=distance, delta=DELTA, **arguments)
+
+    return make
+
+
+def fitted(model, data, **arguments):
+    x, _ = data()
+    model.fit(x, x, batch_size=8, verbose=0, **arguments)
+
+
+def test_a_teacher_that_was_trained_ordinarily_before(student, teacher, data):
+    learner = student(teacher)
+    ordinarily_trained(teacher, data)
+    fitted(learner, data)
+    assert is_unknown(learner)
+
+
+def test_a_teacher_that_is_trained_ordinarily_between_two_fits(student, teacher, data):
+    learner = student(teacher)
+    fitted(learner, data)
+    assert not is_unknown(learner)
+    ordinarily_trained(teacher, data)
+    assert not is_unknown(learner)  # no step has read it
+    fitted(learner, data)
+    assert is_unknown(learner)
+
+
+def test_a_teacher_that_a_callback_trains_ordinarily(student, teacher, data):
+    learner = student(teacher)
+    hook = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: ordinarily_trained(teacher, data)
+    )
+    fitted(learner, data, epochs=3, callbacks=[hook])
+    assert is_unknown(learner)
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop(
+    private, small_model, teacher, data, in_graph
+):
+    learner = private(small_model(seed=1), noise_multiplier=2.0, delta=DELTA)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=6)
+    trainer = tfdp.PrivateTrainer(learner, sampler)
+
+    def forward(batch):
+        outputs = learner(batch["x"], training=True)
+        wanted = tf.stop_gradient(teacher(batch["x"]))
+        return tf.reduce_mean((outputs - wanted) ** 2, axis=-1), ()
+
+    def step(batch):
+        trainer.apply(trainer.gradients(forward, batch))
+
+    step = tf.function(step) if in_graph else step
+    batches = iter(sampler.as_dataset())
+    step(next(batches))
+    assert not is_unknown(learner)
+    ordinarily_trained(teacher, data)
+    step(next(batches))
+    assert is_unknown(learner)
+
+
+@pytest.mark.parametrize("asked", ["in its loss", "in a layer"])
+def test_a_copy_of_a_file_that_is_asked_has_spent_what_the_file_says(
+    private, small_model, student, teacher, data, tmp_path, asked
+):
+    teacher.save(tmp_path / "teacher.keras")
+    loaded, copy = keras.models.load_model(tmp_path / "teacher.keras"), small_model()
+    copy.set_weights(loaded.get_weights())
+    if asked == "in its loss":
+        learner = student(copy)
+        fitted(learner, data)
+    else:
+        ask = keras.layers.Lambda(lambda x: copy(x), output_shape=(3,))
+        learner = keras.Sequential([keras.Input((5,)), ask, keras.layers.Dense(3)])
+        private(learner, noise_multiplier=2.0, delta=DELTA)
+        learner.fit(*data(), batch_size=8, verbose=0)
+    steps = teacher.optimizer.ledger.num_steps
+    assert ledger_of(learner).num_steps == steps + learner.optimizer.iterations.numpy()
+    assert not is_unknown(learner)
+
+
+def test_a_budget_counts_what_the_file_of_a_copy_says(
+    student, small_model, teacher, data, tmp_path
+):
+    teacher.save(tmp_path / "teacher.keras")
+    copy = small_model()
+    copy.set_weights(keras.models.load_model(tmp_path / "teacher.keras").get_weights())
+    epsilon = 1.2 * tfdp.privacy_spent(teacher, DELTA)
+    learner = student(copy, epsilon=epsilon, noise_multiplier=None)
+    with pytest.raises(tfdp.PrivacyBudgetExceededError):
+        fitted(learner, data, epochs=20)
+    assert tfdp.privacy_spent(learner, DELTA) <= epsilon
+    assert ledger_of(learner).num_steps > teacher.optimizer.ledger.num_steps
+
+
+class BuiltLater(keras.Model):
+    """Makes its layers when it sees the first inputs."""
+
+    def build(self, shape):
+        self.encoder, self.head = keras.layers.Dense(4), keras.layers.Dense(3)
+        self.encoder.build(shape)
+        self.head.build((None, 4))
+
+    def call(self, x):
+        return self.head(self.encoder(x))
+
+
+@pytest.mark.parametrize("kind", ["subclass", "sequential"])
+def test_what_is_built_inside_of_post_processing_has_spent_what_is_stated(teacher, data, kind):
+    """An encoder cut out of it said 0.0, and ordinary training of it later was not noticed."""
+    x, _ = data()
+    layers = [keras.layers.Dense(4), keras.layers.Dense(3)]
+    model = BuiltLater() if kind == "subclass" else keras.Sequential(layers)
+    model.compile("adam", "mse")
+    with tfdp.post_processing(model, teacher):
+        model.fit(x, teacher.predict(x, verbose=0), verbose=0)
+    encoder = model.encoder if kind == "subclass" else layers[0]
+    cut = keras.Sequential([keras.Input((5,)), encoder])
+    assert tfdp.privacy_spent(cut, DELTA) == tfdp.privacy_spent(teacher, DELTA) > 0
+    assert not is_unknown(cut) and not is_unknown(model)
+    model.fit(x, x[:, :3], verbose=0)
+    assert is_unknown(model) and is_unknown(cut)
+
+
+def test_a_generator_that_is_updated_between_the_steps_that_read_it_is_known(
+    private, small_model, data
+):
+    critic, generator = small_model(outputs=1), small_model(seed=1, outputs=5)
+    private(critic, noise_multiplier=2.0, delta=DELTA)
+    sampler = tfdp.PoissonSampler(data()[0], batch_size=8, steps=3)
+    trainer = tfdp.PrivateTrainer(critic, sampler)
+    inner = keras.optimizers.Adam()
+
+    def forward(batch):
+        made = tf.stop_gradient(generator(batch["x"]))
+        return (critic(batch["x"]) - critic(made))[:, 0], ()
+
+    with tfdp.post_processing(generator, critic):
+        for batch in sampler:
+            trainer.apply(trainer.gradients(forward, batch))
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(critic(generator(tf.ones((2, 5)))))
+            gradients = tape.gradient(loss, generator.trainable_variables)
+            inner.apply_gradients(zip(gradients, generator.trainable_variables, strict=True))
+            assert not is_unknown(critic) and not is_unknown(generator)
+    assert not is_unknown(critic) and not is_unknown(generator)
