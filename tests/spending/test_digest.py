@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_lowrank_dp.spending.digest import digests
+from tf_lowrank_dp.spending.digest import checksum, digests
 
 SMALL, LARGE = 1_000, 270_001  # read by BLAKE2 on the host, and by XLA on the device
 DTYPES = ["float32", "bfloat16", "float16", "float64", "int8", "int32", "int64", "uint8", "bool"]
@@ -93,7 +93,7 @@ def test_variables_of_keras_have_the_digest_of_their_values(values):
 
 SCRIPT = """
 import tensorflow as tf
-from tf_lowrank_dp.spending.digest import digests
+from tf_lowrank_dp.spending.digest import checksum, digests
 print(b"".join(digests([tf.zeros([3]), tf.zeros([270_001])])).hex())
 """
 
@@ -106,3 +106,18 @@ def test_another_process_has_another_key():
     )  # fmt: skip
     here = digests([tf.zeros([3]), tf.zeros([LARGE])])
     assert done.stdout.strip() not in ("", b"".join(here).hex())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int64", "bool"])
+@pytest.mark.parametrize("shape", [(), (7,), (4, 6), (2, 3, 5), (0, 3)])
+def test_the_checksum_of_a_graph_tells_values_and_the_places_of_rows_and_columns(shape, dtype):
+    value = np.random.default_rng(0).normal(size=shape).astype(dtype)
+    graph = tf.function(checksum)
+    first = int(checksum(tf.constant(value)))
+    assert int(graph(tf.constant(value))) == first
+    for axis in range(value.ndim if value.size > 1 else 0):
+        other = np.roll(value, 1, axis)
+        if axis in (0, value.ndim - 1) and (other != value).any():
+            assert int(checksum(tf.constant(other))) != first
+    if value.size and dtype != "bool":
+        assert int(checksum(tf.constant(value + value.dtype.type(1)))) != first

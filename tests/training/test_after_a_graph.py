@@ -1,6 +1,7 @@
 """What others change after the last step of a graph is noticed, whenever somebody looks."""
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -51,7 +52,15 @@ def ordinary_fit(model, x, y):
     other.fit(x, y, verbose=0)
 
 
+def units_change_places(model, x, y):
+    """Sorted by what they are for private rows."""
+    kernel, bias, head, last = model.get_weights()
+    order = np.argsort((x @ kernel + bias).mean(0))[::-1]
+    model.set_weights([kernel[:, order], bias[order], head[order], last])
+
+
 CHANGES = {
+    "units change places": units_change_places,
     "ordinary fit": ordinary_fit,
     "set_weights": lambda model, x, y: model.set_weights(
         [value + x.mean() for value in model.get_weights()]
