@@ -542,7 +542,7 @@ MUTATIONS = [
     ),
     mutation(
         1, "rows are padded to the longest of their batch before a map", "sampling/one_shape.py",
-        "    if kind_of(dataset) == \"PaddedBatch\" and not all(", "    if False and not all(",
+        "    if kind_of(dataset) in _PADDING and not all(", "    if False and not all(",
         "sampling/test_declared.py::"
         "test_rows_padded_to_the_longest_of_their_batch_are_refused[resized]",
     ),
@@ -1021,7 +1021,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what others did to what a step reads is not looked at", "spending/owner.py",
-        "self.check(self._traces.known_only_to(run))", "self.check([])",
+        "self.check([thing for thing in known if not", "self.check([thing for thing in [] if not",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_teacher_that_was_trained_ordinarily_before",
     ),
@@ -1050,6 +1050,42 @@ MUTATIONS = [
         "if not _holds(thing, spent)]", "if not _holds(model, spent)]",
         "training/test_unknown_by_what_is_read.py::"
         "test_what_is_built_inside_of_post_processing_has_spent_what_is_stated[subclass]",
+    ),
+    mutation(
+        15, "a loop does not follow what its forward is found to ask", "training/trainer.py",
+        "if self._run.version != SPENDING.version:  # forward",
+        "if False:  # forward",
+        "training/test_unknown_by_what_is_read.py::"
+        "test_the_budget_of_a_loop_counts_what_its_teacher_has_spent[True]",
+    ),
+    mutation(
+        15, "blocks of post_processing are traced", "training/post_processing.py",
+        "    if not tf.executing_eagerly():\n        raise",
+        "    if False:\n        raise",
+        "training/test_unknown_by_what_is_read.py::"
+        "test_post_processing_inside_of_a_graph_is_refused",
+    ),
+    mutation(
+        15, "a quantised teacher costs nothing", "spending/trace.py",
+        "else quantized_variables(thing)\n        return any",
+        "else []\n        return any",
+        "training/test_unknown_by_what_is_read.py::"
+        "test_a_quantised_teacher_counts_with_its_new_variables",
+    ),
+    mutation(
+        15, "teachers that a callback exchanges between steps are not looked at",
+        "training/step_guards.py",
+        "(reads or not SPENDING.let_go(self.model.weights))",
+        "not SPENDING.let_go(self.model.weights)",
+        "training/test_unknown_by_what_is_read.py::"
+        "test_copies_that_take_turns_in_a_teacher_count_each",
+    ),
+    mutation(
+        15, "a change that was undone was none", "spending/looks.py",
+        "in trace.seen and not was_changed(trace)",
+        "in trace.seen",
+        "training/test_unknown_by_what_is_read.py::"
+        "test_a_change_that_a_graph_has_met_stays_noticed_when_it_is_undone",
     ),
     mutation(
         1, "passes that a callback ends early are counted together",

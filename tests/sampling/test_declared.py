@@ -508,6 +508,15 @@ def texts():
 
 
 PADDED = {
+    "padded": LENGTHS.padded_batch(4),
+    "ragged": LENGTHS.ragged_batch(4).map(lambda x, y: (x.to_tensor(), y)),
+    "words": ROWS.map(lambda x, y: tf.strings.reduce_join(tf.repeat("w ", y)))
+    .batch(4)
+    .map(keras.layers.TextVectorization(vocabulary=["w"])),
+    "of a generator": unequal([3, 4]),
+    "padded, then a mean": LENGTHS.padded_batch(4).map(
+        lambda x, y: (tf.reduce_mean(tf.cast(x, "float32"), 1), y)
+    ),
     "dense in another map": PARSED.map(
         lambda x: tf.reduce_mean(tf.sparse.to_dense(x), 1, keepdims=True)
     ),
@@ -517,6 +526,13 @@ PADDED = {
     .batch(4)
     .map(lambda x: tf.reduce_mean(tf.sparse.to_dense(x), 1, keepdims=True)),
     "made dense for the model": PARSED,
+    "a stage that parses": EXAMPLES.batch(4)
+    .apply(
+        tf.data.experimental.parse_example_dataset(
+            {"x": tf.io.FixedLenSequenceFeature([], "float32", allow_missing=True)}
+        )
+    )
+    .map(lambda features: tf.reduce_mean(features["x"], 1, keepdims=True)),
     "batches of a generator": with_mean(
         tf.data.Dataset.from_generator(texts, output_signature=tf.TensorSpec([None], tf.string))
     ),

@@ -13,6 +13,11 @@ from tf_lowrank_dp._tf_data import functions_in, inputs_of, kind_of
 from tf_lowrank_dp.sampling.repeated_rows import BATCHES
 
 _READ_AHEAD = 2  # batches whose shapes are compared before anything is trained
+_PADDING = {
+    "PaddedBatch": "`.padded_batch()` without padded_shapes",
+    "ParseExample": "`parse_example_dataset` or `make_batched_features_dataset` with features of "
+    "no stated length",
+}
 _BRANCH = re.compile(r"cond_(true|false)|while_(body|cond)")
 _VARIES = (
     "Expected rows of one public shape. Received: {}. Rows that are padded to the longest of their "
@@ -102,10 +107,12 @@ def refuse_padding(dataset: tf.data.Dataset, gives_batches: bool = True) -> None
     Raises:
         ValueError: with the stage.
     """
-    if kind_of(dataset) == "PaddedBatch" and not all(
-        _is_known(spec) for spec in tf.nest.flatten(dataset.element_spec)
+    if kind_of(dataset) in _PADDING and not all(
+        _is_known(spec)
+        for spec in tf.nest.flatten(dataset.element_spec)
+        if isinstance(spec, tf.TensorSpec)
     ):
-        _refuse("`.padded_batch()` without padded_shapes, which pads to the longest row of a batch")
+        _refuse(f"{_PADDING[kind_of(dataset)]}, which pads to the longest row of a batch")
     graphs = functions_in(dataset)
     makes_batches = kind_of(dataset) in BATCHES or any(map(_makes_batches, graphs))
     if gives_batches or makes_batches or _holds_batches(dataset):

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.spending.marks import expect, is_of_others, renew
+from tf_lowrank_dp.spending.marks import expect, is_of_others, renew, was_changed
 from tf_lowrank_dp.spending.record import merged
 from tf_lowrank_dp.spending.trace import Thing, Trace
 from tf_lowrank_dp.spending.traces import Traces
@@ -28,7 +28,8 @@ def by_others(traces: Traces, variables: Iterable[Thing]) -> list[Thing]:
     """
     found = []
     for variable, trace, digest in _looked_at(traces.known(variables)):
-        if digest not in trace.seen and is_of_others(variable, trace):
+        is_known = digest in trace.seen and not was_changed(trace)
+        if not is_known and is_of_others(variable, trace):
             found.append(variable)
         trace.note(digest)
         renew(variable, trace)

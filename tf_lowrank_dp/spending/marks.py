@@ -52,6 +52,11 @@ def unmark(trace: Trace) -> None:
         trace.mark.assign([_NONE, 0])
 
 
+def was_changed(trace: Trace) -> bool:
+    """Whether a graph has noted a change by others, before an update that may have read it."""
+    return trace.mark is not None and trace.mark.numpy()[0] == _CHANGED
+
+
 def is_of_others(variable: Thing, trace: Trace) -> bool:
     """Whether a value that nobody has seen before is none that a private step has left.
 

@@ -17,7 +17,7 @@ from tf_lowrank_dp.spending.looks import by_others, expect_values, let_go, note_
 from tf_lowrank_dp.spending.marks import compare, expect, forget, mark, mark_of, unmark
 from tf_lowrank_dp.spending.record import Record, merged, steps_of
 from tf_lowrank_dp.spending.tellers import Tellers
-from tf_lowrank_dp.spending.trace import Thing, alive
+from tf_lowrank_dp.spending.trace import Thing, alive, quantized_variables
 from tf_lowrank_dp.spending.traces import Traces
 from tf_lowrank_dp.spending.values import KnownValues, stored_digests
 
@@ -111,16 +111,22 @@ class Spending:
         self._traces.attach(alive(reading.updated), self.records(self._traces.read_by(run)))
         self.look_at_what_is_read(run)
 
+    def reads_of_others(self, run: Record) -> bool:
+        """Whether the steps of a run read variables that are not of its model and optimizer."""
+        return bool(self._traces.handles_of_others(run))
+
     def look_at_what_is_read(self, run: Record) -> None:
         """Looks at what the steps of a run read in other models, as `recognise` and `check` do.
 
         What others have changed there since the last look, a step since then may have read.
         """
         reading = run.reading
-        read = [value for value in map(value_behind, alive(reading.handles)) if value is not None]
+        handles = self._traces.handles_of_others(run)
+        read = [value for value in map(value_behind, handles) if value is not None]
         came = self._values.records([value for value in read if self._values.of_size(value)])
         self._traces.attach(alive(reading.updated), frozenset().union(*came))
-        self.check(self._traces.known_only_to(run))
+        known = self._traces.known_only_to(run)
+        self.check([thing for thing in known if not isinstance(thing, keras.layers.Layer)])
         reading.looked_at = run.steps
 
     def link(self, optimizer: Thing, things: Iterable[Thing], loadable: Sequence = ()) -> None:
@@ -287,9 +293,7 @@ class Spending:
 
 def _values_of(thing: Thing) -> list[keras.Variable]:
     """The variable; of a layer the new ones that quantisation has put in the place of others."""
-    if not isinstance(thing, keras.layers.Layer):
-        return [thing]
-    return thing.weights if thing.dtype_policy.quantization_mode is not None else []
+    return quantized_variables(thing) if isinstance(thing, keras.layers.Layer) else [thing]
 
 
 SPENDING = Spending()

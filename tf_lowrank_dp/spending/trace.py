@@ -54,10 +54,18 @@ class Trace:
         self.seen.add(digest)
 
     def has_handle(self, handles: set[int]) -> bool:
-        """Whether it is of a variable whose handle has one of these `id`s."""
+        """Whether it is of a variable whose handle has one of these `id`s, or of a layer in which
+        quantisation has put new variables, such as that, in the place of others."""
         thing = self.thing()
-        value = thing.value if isinstance(thing, keras.Variable) else None
-        return id(getattr(value, "handle", None)) in handles
+        variables = [thing] if isinstance(thing, keras.Variable) else quantized_variables(thing)
+        return any(id(getattr(v.value, "handle", None)) in handles for v in variables)
+
+
+def quantized_variables(thing: Thing | None) -> list[keras.Variable]:
+    """The variables of a layer that is quantised; none of anything else."""
+    if not isinstance(thing, keras.layers.Layer):
+        return []
+    return thing.weights if thing.dtype_policy.quantization_mode is not None else []
 
 
 def alive(references: Iterable[weakref.ref]) -> list[Thing]:

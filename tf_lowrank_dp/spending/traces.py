@@ -8,6 +8,9 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator
 
+import keras
+import tensorflow as tf
+
 from tf_lowrank_dp.spending.record import Record
 from tf_lowrank_dp.spending.trace import Thing, Trace, alive
 
@@ -105,10 +108,16 @@ class Traces:
 
     def known_only_to(self, run: Record) -> list[Thing]:
         """The variables that only the graphs of a run are known to read, such as a teacher's."""
-        wanted = {id(handle) for handle in alive(run.reading.handles)}
-        found = alive(trace.thing for trace in self if wanted and trace.has_handle(wanted))
-        own = {id(thing) for thing in alive(run.reading.read)}
-        return [thing for thing in found if id(thing) not in own]
+        wanted = {id(handle) for handle in self.handles_of_others(run)}
+        return alive(trace.thing for trace in self if wanted and trace.has_handle(wanted))
+
+    def handles_of_others(self, run: Record) -> list[tf.Tensor]:
+        """Of the variables that steps of a run read, but for those of its model and optimizer."""
+        variables = [
+            thing for thing in alive(run.reading.read) if isinstance(thing, keras.Variable)
+        ]
+        own = {id(getattr(variable.value, "handle", None)) for variable in variables}
+        return [handle for handle in alive(run.reading.handles) if id(handle) not in own]
 
     def count_what_was_read(self) -> None:
         """Adds to what runs update what was found in what they read, where a step came after.

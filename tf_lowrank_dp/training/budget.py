@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import keras
+import tensorflow as tf
 
 from tf_lowrank_dp.accounting import LedgerEntry, LedgerFile, PrivacyLedger
 from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 from tf_lowrank_dp.spending import SPENDING, file_of
 from tf_lowrank_dp.training.start_run import begin
-from tf_lowrank_dp.training.state import Run, look, state_of
+from tf_lowrank_dp.training.state import Run, look, note_in_file, state_of
 from tf_lowrank_dp.training.step_limit import StepLimit
 from tf_lowrank_dp.training.train_step import private_optimizer
 
@@ -29,12 +30,18 @@ def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) ->
         PrivacyBudgetExceededError: with the target and what it would become.
         OSError: the file cannot be written.
     """
+    with tf.init_scope():  # where a loop is traced as well
+        _check_budget(model, steps, left)
+
+
+def _check_budget(model: keras.Model, steps: int, left: int | None) -> None:
     private_optimizer(model)
     run = state_of(model).run
     assert run is not None
     if run.version != SPENDING.version:
         look(model)
         begin(run, model)
+        note_in_file(model)
     if run.limit is not None and run.limit.left(run, steps) < steps:
         raise PrivacyBudgetExceededError(_overspending(run, run.limit, steps))
     file = file_of(model)

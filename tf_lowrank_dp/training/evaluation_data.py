@@ -17,6 +17,13 @@ def evaluation_data(data: Any, batch_size: int | None) -> Any:
 
     Raises:
         TypeError: it is a sampler, whose rows are random ones, some of them several times.
+
+    Example:
+
+    >>> import numpy as np
+    >>> records = Records((np.zeros((5, 2), "float32"), np.arange(5)))
+    >>> [y.numpy().tolist() for x, y in evaluation_data(records, batch_size=3)]
+    [[0, 1, 2], [3, 4]]
     """
     if isinstance(data, PoissonSampler):
         raise TypeError(

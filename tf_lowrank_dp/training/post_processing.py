@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 import keras
+import tensorflow as tf
 
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.optimizers.ledger_in_file import values_of
@@ -32,6 +33,7 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
             of an average: what was spent on them before and inside counts for this one as well.
 
     Raises:
+        RuntimeError: in a `tf.function`, where the block runs once, while it is traced.
         ValueError: the ledgers of the models contradict each other.
 
     Example:
@@ -47,6 +49,11 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
     >>> "unknown" in tfdp.privacy_statement(model, delta=1e-5)
     False
     """
+    if not tf.executing_eagerly():
+        raise RuntimeError(
+            "Expected tfdp.post_processing around calls of a tf.function. Received: a block inside "
+            "of one, which runs once, while the function is traced. Put it around the loop."
+        )
     tell_changes(model)
     _add_what_was_spent_on(others, model)
 

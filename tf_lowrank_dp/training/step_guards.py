@@ -83,7 +83,10 @@ class StepGuard(keras.callbacks.Callback):
         self._is_first = True
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        if self._is_first or (self._guard.holds and not SPENDING.let_go(self.model.weights)):
+        run = state_of(self.model).run
+        reads = run is not None and SPENDING.reads_of_others(run.record)
+        held = self._guard.holds and (reads or not SPENDING.let_go(self.model.weights))
+        if self._is_first or held:
             tell_changes(self.model)
         self._is_first = False
         if self._version != SPENDING.version:

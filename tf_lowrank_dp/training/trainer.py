@@ -163,6 +163,8 @@ class PrivateTrainer:
         presence = batch.pop(PRESENCE)
         batch.pop(DRAW, None)
         judged = self._judged(forward, batch)
+        if self._run.version != SPENDING.version:  # forward asks others, on which was spent
+            self.check_budget()
         if not tf.executing_eagerly():
             checks += self._budget_in_graph()
             refused = refuse(checks)
