@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -31,13 +32,14 @@ def models_compiled_with(optimizer: keras.optimizers.Optimizer) -> list[keras.Mo
     found: dict[int, keras.Model] = {}
     holders: list = [optimizer]
     for _ in range(_HELD_BY):
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            referrers = gc.get_referrers(*holders)
-        finally:
-            if collects:
-                gc.enable()
+        with _WALKING:
+            collects = gc.isenabled()
+            gc.disable()
+            try:
+                referrers = gc.get_referrers(*holders)
+            finally:
+                if collects:
+                    gc.enable()
         holders = [each for each in referrers if type(each) in _HOLDERS and each is not holders]
         for thing in referrers:
             if issubclass(type(thing), keras.Model):
@@ -47,6 +49,7 @@ def models_compiled_with(optimizer: keras.optimizers.Optimizer) -> list[keras.Mo
     return [*found.values()]
 
 
+_WALKING = threading.Lock()  # else one thread could take another's pause for the user's wish
 _HOLDERS = (dict, list, tuple, keras.optimizers.LossScaleOptimizer)
 _HELD_BY = 5  # a model, its attributes, another optimizer around it, and that one's attributes
 
