@@ -871,7 +871,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "values that other code has changed pass for those of private steps",
-        "spending/looks.py", "if digest not in trace.seen and", "if not trace.seen and",
+        "spending/looks.py", "is_known = digest in trace.seen and", "is_known = trace.seen and",
         "training/test_spent_values.py::"
         "test_a_change_outside_of_private_steps_keeps_the_ledger_and_leaves_the_spend_unknown",
     ),
