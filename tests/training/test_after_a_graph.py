@@ -8,19 +8,26 @@ import tensorflow as tf
 import tf_lowrank_dp as tfdp
 
 
+def a_loop(model, data, steps):
+    """A trainer, what is differentiated, and the draws."""
+    sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=steps)
+    trainer = tfdp.PrivateTrainer(model, sampler, steps=steps)
+
+    def forward(batch):
+        logits = model(batch["x"], training=True)
+        entropy = keras.losses.sparse_categorical_crossentropy
+        return entropy(batch["y"], logits, from_logits=True), logits
+
+    return trainer, forward, sampler.as_dataset()
+
+
 @pytest.fixture
 def trained(private, small_model, data):
     """A model after the steps of a custom loop in a graph, at which nobody has looked."""
 
     def train(jit_compile=False, apart=False):
         model = private(small_model(), noise_multiplier=2.0, delta=1e-3)
-        sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=3)
-        trainer = tfdp.PrivateTrainer(model, sampler, steps=3)
-
-        def forward(batch):
-            logits = model(batch["x"], training=True)
-            entropy = keras.losses.sparse_categorical_crossentropy
-            return entropy(batch["y"], logits, from_logits=True), logits
+        trainer, forward, draws = a_loop(model, data, steps=3)
 
         gradients = tf.function(lambda batch: trainer.gradients(forward, batch))
         apply = tf.function(trainer.apply)
@@ -29,7 +36,7 @@ def trained(private, small_model, data):
         def step(batch):
             trainer.apply(trainer.gradients(forward, batch))
 
-        for batch in sampler.as_dataset():
+        for batch in draws:
             if apart:
                 released = gradients(batch)
                 assert tfdp.privacy_spent(model, 1e-3) > 0
@@ -101,20 +108,14 @@ def test_a_change_between_a_release_and_its_update_is_noticed(
     private, small_model, data, released_in_graph, applied_in_graph
 ):
     model = private(small_model(), noise_multiplier=2.0, delta=1e-3)
-    sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=4)
-    trainer = tfdp.PrivateTrainer(model, sampler, steps=4)
-
-    def forward(batch):
-        logits = model(batch["x"], training=True)
-        entropy = keras.losses.sparse_categorical_crossentropy
-        return entropy(batch["y"], logits, from_logits=True), logits
+    trainer, forward, draws = a_loop(model, data, steps=4)
 
     def released(batch):
         return trainer.gradients(forward, batch)
 
     gradients = tf.function(released) if released_in_graph else released
     apply = tf.function(trainer.apply) if applied_in_graph else trainer.apply
-    batches = iter(sampler.as_dataset())
+    batches = iter(draws)
     for _ in range(2):
         apply(gradients(next(batches)))
         assert is_known(model)
@@ -146,16 +147,10 @@ def test_a_change_before_the_first_step_of_a_graph_after_others_is_noticed(
     model.fit(*data(), batch_size=8, verbose=0)
 
     def begin():
-        sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=4)
-        trainer = tfdp.PrivateTrainer(model, sampler, steps=4)
-
-        def forward(batch):
-            logits = model(batch["x"], training=True)
-            entropy = keras.losses.sparse_categorical_crossentropy
-            return entropy(batch["y"], logits, from_logits=True), logits
+        trainer, forward, draws = a_loop(model, data, steps=4)
 
         step = tf.function(lambda batch: trainer.apply(trainer.gradients(forward, batch)))
-        return step, iter(sampler.as_dataset())
+        return step, iter(draws)
 
     step, batches = begin()
     if step_is == "taken":

@@ -123,9 +123,9 @@ def look(model: keras.Model) -> bool:
     SPENDING.recognise(model.weights)
     if isinstance(optimizer, DPOptimizer):
         SPENDING.link(optimizer, [*layers_of(model), *model.weights])
-    state = find_state(model)
-    if state is not None and state.run is not None:
-        SPENDING.look_at_what_is_read(state.run.record)
+    run = find_run(model)
+    if run is not None:
+        SPENDING.look_at_what_is_read(run.record)
     found = SPENDING.check(values_of(model))
     if found:
         note_in_file(model)
@@ -162,6 +162,12 @@ def refuse_other_variables(model: keras.Model, run: Run) -> None:
 def find_state(model: keras.Model) -> PrivateState | None:
     """The state of a private model, None for an ordinary one."""
     return model.__dict__.get(_ATTRIBUTE)
+
+
+def find_run(model: keras.Model) -> Run | None:
+    """The present run of a private model, if there is one; None for an ordinary one."""
+    state = find_state(model)
+    return None if state is None else state.run
 
 
 def state_of(model: keras.Model) -> PrivateState:

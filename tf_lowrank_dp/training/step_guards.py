@@ -10,7 +10,7 @@ from tf_lowrank_dp._types import Logs
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.running_fit import allow_execution, check_run
-from tf_lowrank_dp.training.state import find_state, state_of
+from tf_lowrank_dp.training.state import find_run, state_of
 from tf_lowrank_dp.training.watched_weights import act_between_steps, tell_changes
 
 
@@ -83,8 +83,7 @@ class StepGuard(keras.callbacks.Callback):
         self._is_first = True
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        state = find_state(self.model)
-        run = None if state is None else state.run
+        run = find_run(self.model)
         reads = run is not None and SPENDING.reads_of_others(run.record)
         held = self._guard.holds and (reads or not SPENDING.let_go(self.model.weights))
         if self._is_first or held:
