@@ -8,7 +8,7 @@ from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import PrivacyReport, report_of, statement
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.training.other_releases import notes_of
-from tf_lowrank_dp.training.state import find_state, ledger_of
+from tf_lowrank_dp.training.state import find_run, ledger_of
 
 
 def privacy_spent(model: keras.Model, delta: float | None = None) -> float:
@@ -104,8 +104,8 @@ def privacy_report(
 
 def _num_examples(model: keras.Model) -> int | None:
     """Of the present run, if there is one."""
-    state = find_state(model)
-    return state.run.sampling.num_examples if state is not None and state.run is not None else None
+    run = find_run(model)
+    return None if run is None else run.sampling.num_examples
 
 
 def _optimizer(model: keras.Model) -> DPOptimizer | None:
