@@ -63,3 +63,10 @@ def test_a_sampler_is_refused(trained, way):
     model, records, _ = trained
     with pytest.raises(TypeError, match="each row is looked at once"):
         getattr(model, way)(tfdp.PoissonSampler(records, batch_size=8), verbose=0)
+
+
+def test_records_beside_targets_are_refused(trained):
+    model, records, (_, y) = trained
+    with pytest.raises(TypeError, match="tfdp.Records alone"):
+        model.fit(records, batch_size=8, verbose=0, validation_data=(records, y))
+    model.fit(records, batch_size=8, verbose=0, validation_data=records)

@@ -16,7 +16,8 @@ def evaluation_data(data: Any, batch_size: int | None) -> Any:
         batch_size: rows of a batch; None for Keras' 32.
 
     Raises:
-        TypeError: it is a sampler, whose rows are random ones, some of them several times.
+        TypeError: it is a sampler, whose rows are random ones, some of them several times; or
+            records and targets beside them, which they hold themselves.
 
     Example:
 
@@ -29,6 +30,11 @@ def evaluation_data(data: Any, batch_size: int | None) -> Any:
         raise TypeError(
             "Expected data of which each row is looked at once. Received: a PoissonSampler, whose "
             "draws are random. Pass the arrays, data set or tfdp.Records that it samples from."
+        )
+    if isinstance(data, tuple) and any(isinstance(part, Records) for part in data):
+        raise TypeError(
+            "Expected tfdp.Records alone, whose records hold inputs and targets. Received: a tuple "
+            "of them and others. Pass the records themselves, as tfdp.Records((x, y))."
         )
     if not isinstance(data, Records):
         return data
