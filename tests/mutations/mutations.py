@@ -1015,9 +1015,34 @@ MUTATIONS = [
     ),
     mutation(
         15, "graphs do not compare before they update", "training/trainer.py",
-        "SPENDING.compare_in_graph", "list",
+        "SPENDING.compare_in_graph(values_of", "list(values_of",
         "training/test_after_a_graph.py::"
         "test_a_change_between_a_release_and_its_update_is_noticed[True-True]",
+    ),
+    mutation(
+        15, "graphs do not compare before they release", "training/trainer.py",
+        "SPENDING.compare_in_graph(self._model.weights)", "pass",
+        "training/test_values_at_a_release.py::"
+        "test_a_change_before_the_last_release_is_enough[True]",
+    ),
+    mutation(
+        15, "nobody looks at the values of a release", "training/trainer.py",
+        "look(self._model)  # at", "pass  # at",
+        "training/test_values_at_a_release.py::"
+        "test_changes_that_only_a_release_has_met_leave_the_spend_unknown"
+        "[put_back_after_the_release-False]",
+    ),
+    mutation(
+        15, "files say nothing of values that were computed from private ones",
+        "training/post_processing.py", "SPENDING.computed(", "list(",
+        "training/test_spent_values.py::"
+        "test_copies_of_what_was_computed_from_private_models_are_known_by_their_file[average]",
+    ),
+    mutation(
+        15, "a graph knows variables of others that were looked at", "spending/present.py",
+        "tf.raw_ops.ReadVariableOp(resource=held.handle, dtype=held.dtype)", "held.read_value()",
+        "spending/test_owner.py::"
+        "test_a_graph_in_which_somebody_asks_has_no_variables_of_others",
     ),
     mutation(
         15, "what others did to what a step reads is not looked at", "spending/owner.py",

@@ -115,3 +115,22 @@ def test_what_others_spend_while_a_load_fails_stays(owner, run):
         raise OSError
     assert owner.ledger([trained]) == owner.ledger([loaded]) == ledger(3)
     assert owner.ledger([known]).num_steps == 4 and owner.ledger([known]).prior_spend_unknown
+
+
+def test_a_graph_in_which_somebody_asks_has_no_variables_of_others(owner, run):
+    """It could not be called any more when they no longer exist."""
+    record, counter = run
+    variable = tf.Variable([0.0, 1.0])
+    owner.begin(record, [variable], [])
+    counter.assign(3)
+
+    def ask():
+        owner.see([variable])
+        owner.expect([variable])
+        owner.hold([variable])
+        assert owner.let_go([variable])
+        assert not owner.check([variable])
+        owner.remember([variable])
+        assert owner.ledger([variable]) == ledger(3)
+
+    assert not tf.function(ask).get_concrete_function().variables

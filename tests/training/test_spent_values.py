@@ -747,3 +747,42 @@ def test_an_inner_optimizer_of_ordinary_steps_is_warned_of(fit, private, small_m
     private(model, inner, noise_multiplier=1.0)
     with pytest.warns(UserWarning, match="ordinary steps.*make a new optimizer"):
         fit(model)
+
+
+@pytest.mark.parametrize("made_by", ["average", "ordinary training"])
+def test_copies_of_what_was_computed_from_private_models_are_known_by_their_file(
+    made_by, build, fit, data, tmp_path
+):
+    """No step of its own has made these values: an average of weights, a student's."""
+    one, other, made = build(), build(), build()
+    fit(one), fit(other)
+    with tfdp.post_processing(made, one, other):
+        if made_by == "average":
+            pairs = zip(one.get_weights(), other.get_weights(), strict=True)
+            made.set_weights([(a + b) / 2.0 for a, b in pairs])
+        else:
+            student = keras.Model(made.inputs, made.outputs)
+            student.compile("sgd", "mse")
+            student.fit(data()[0], one.predict(data()[0], verbose=0), verbose=0)
+    spent = tfdp.privacy_spent(made, DELTA)
+    assert spent > tfdp.privacy_spent(one, DELTA)
+    made.save(tmp_path / "made.keras")
+    loaded = keras.models.load_model(tmp_path / "made.keras")
+    copy = keras.models.clone_model(loaded)
+    assert tfdp.privacy_spent(copy, DELTA) == 0.0
+    copy.set_weights(loaded.get_weights())
+    assert tfdp.privacy_spent(copy, DELTA) == pytest.approx(spent)
+
+
+def test_what_a_block_leaves_as_it_was_is_not_taken_for_computed(build, fit, tmp_path):
+    """A public backbone in a file of an average may be met anywhere."""
+    one, made = build(), build()
+    fit(one)
+    public = made.layers[0].get_weights()
+    with tfdp.post_processing(made, one):
+        made.layers[-1].set_weights(one.layers[-1].get_weights())
+    made.save(tmp_path / "made.keras")
+    keras.models.load_model(tmp_path / "made.keras")
+    other = build()
+    other.layers[0].set_weights(public)
+    assert tfdp.privacy_spent(other, DELTA) == 0.0

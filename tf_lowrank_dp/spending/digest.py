@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp.spending.present import present_value
+
 _KEY = os.urandom(16)
 FIXED_KEY = bytes(16)
 """For digests in files, beside the values themselves."""
@@ -45,7 +47,7 @@ def digests(variables: Sequence, key: bytes = _KEY) -> list[bytes]:
     False
     """
     with tf.init_scope():
-        values = [tf.convert_to_tensor(variable) for variable in variables]
+        values = [present_value(variable) for variable in variables]
     digest = functools.partial(_digest, key=key)
     if sum(value.shape.num_elements() for value in values) < _WORTH_THREADS:
         return list(map(digest, values))
@@ -56,14 +58,15 @@ def digests(variables: Sequence, key: bytes = _KEY) -> list[bytes]:
 def checksum(value: tf.Tensor) -> tf.Tensor:
     """Sums over the bits of a tensor, int64, as a graph computes them beside each of its updates.
 
-    Rows and columns, of which the last axis has the number, count by their places, so that units
-    which change places are noticed.  It tells an accidental change; whoever knows it can make
-    others with the same sum.
+    One sum of 32 bits in which rows, and one in which columns count by their places, so that units
+    which change places are noticed; the last axis has the number of columns.  It tells an
+    accidental change; whoever knows it can make others with the same sum.
     """
-    words = tf.cast(_words(value), tf.int64)
-    mixed = tf.reshape(words * (words + 0x9E3779B97F4A7C1), [-1, _last(value.shape)])
+    words = tf.bitcast(_words(value), tf.int32)
+    mixed = tf.reshape(words * (words + 0x1E3779B1), [-1, _last(value.shape)])
     sums = [tf.reduce_sum(mixed, axis=axis) for axis in (0, 1)]
-    return tf.add_n([tf.reduce_sum(each * _odd(each.shape[0])) for each in sums])
+    columns, rows = (tf.cast(tf.reduce_sum(s * _odd(s.shape[0])), tf.int64) for s in sums)
+    return columns * (1 << 32) + rows
 
 
 def _last(shape: tf.TensorShape) -> int:
@@ -71,7 +74,7 @@ def _last(shape: tf.TensorShape) -> int:
 
 
 def _odd(count: int) -> tf.Tensor:
-    return 2 * tf.range(count, dtype=tf.int64) + 1
+    return 2 * tf.range(count, dtype=tf.int32) + 1
 
 
 def _digest(value: tf.Tensor, key: bytes) -> bytes:

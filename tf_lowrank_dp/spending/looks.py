@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.marks import expect, is_of_others, renew, was_changed
+from tf_lowrank_dp.spending.present import present_value
 from tf_lowrank_dp.spending.record import merged
 from tf_lowrank_dp.spending.trace import Thing, Trace
 from tf_lowrank_dp.spending.traces import Traces
@@ -47,7 +48,7 @@ def let_go(variable: Thing, trace: Trace) -> bool:
     if trace.held is None:
         return False
     value, _ = trace.held
-    if not np.array_equal(_bits(tf.convert_to_tensor(variable)), _bits(value)):
+    if not np.array_equal(_bits(present_value(variable)), _bits(value)):
         return False
     trace.held = None
     return True

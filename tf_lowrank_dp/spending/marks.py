@@ -5,9 +5,11 @@ A mark is int64 `(2,)`: one of the states below, and a checksum of the value.
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.spending.digest import checksum
+from tf_lowrank_dp.spending.present import present_value
 from tf_lowrank_dp.spending.trace import Thing, Trace
 
 _NONE, _LEFT, _CHANGED = 0, 1, 2  # the last: by others, before a later update
@@ -20,24 +22,27 @@ def mark(variable: Thing, trace: Trace) -> None:
 
 
 def compare(variable: Thing, trace: Trace) -> None:
-    """Notes, at this place of a graph, before an update, whether others have changed the value."""
+    """Notes, at this place of a graph, whether others have changed the value, and what it is now.
+
+    Before a release, which reads it, and before an update.
+    """
     state, left = tf.unstack(mark_of(trace))
-    changed = (state != _NONE) & (_checksum(variable) != left)
-    mark_of(trace).assign(
-        tf.stack([tf.where(changed, tf.constant(_CHANGED, tf.int64), state), left])
-    )
+    now = _checksum(variable)
+    changed = (state != _NONE) & (now != left)
+    state = tf.where(changed, tf.constant(_CHANGED, tf.int64), tf.maximum(state, _LEFT))
+    mark_of(trace).assign(tf.stack([state, now]))
 
 
 def renew(variable: Thing, trace: Trace) -> None:
     """Takes the value that it has now, which was looked at, for the one that was left there."""
-    if trace.mark is not None and trace.mark.numpy()[0] != _NONE:
+    if trace.mark is not None and _now(trace.mark)[0] != _NONE:
         expect(variable, trace)
 
 
 def expect(variable: Thing, trace: Trace) -> None:
     """Has the next update of a graph compare with the value that it has now."""
     if trace.mark is not None:
-        trace.mark.assign([_LEFT, _checksum(variable).numpy()])
+        trace.mark.assign([_LEFT, checksum(present_value(variable)).numpy()])
 
 
 def forget(trace: Trace) -> None:
@@ -54,7 +59,7 @@ def unmark(trace: Trace) -> None:
 
 def was_changed(trace: Trace) -> bool:
     """Whether a graph has noted a change by others, before an update that may have read it."""
-    return trace.mark is not None and trace.mark.numpy()[0] == _CHANGED
+    return trace.mark is not None and _now(trace.mark)[0] == _CHANGED
 
 
 def is_of_others(variable: Thing, trace: Trace) -> bool:
@@ -64,9 +69,9 @@ def is_of_others(variable: Thing, trace: Trace) -> bool:
     leave a mark.
     """
     if trace.mark is not None:
-        state, left = trace.mark.numpy()
+        state, left = _now(trace.mark)
         if state != _NONE:
-            return bool(state == _CHANGED) or _checksum(variable).numpy() != left
+            return bool(state == _CHANGED) or checksum(present_value(variable)).numpy() != left
     return trace.seen_at == trace.steps
 
 
@@ -76,6 +81,10 @@ def mark_of(trace: Trace) -> tf.Variable:
         with tf.init_scope():
             trace.mark = tf.Variable([_NONE, 0], dtype=tf.int64, trainable=False)
     return trace.mark
+
+
+def _now(mark: tf.Variable) -> np.ndarray:
+    return present_value(mark).numpy()
 
 
 def _checksum(variable: Thing) -> tf.Tensor:

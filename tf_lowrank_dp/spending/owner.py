@@ -15,9 +15,10 @@ from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.looks import by_others, expect_values, let_go, note_values
 from tf_lowrank_dp.spending.marks import compare, expect, forget, mark, mark_of, unmark
+from tf_lowrank_dp.spending.present import present_value
 from tf_lowrank_dp.spending.record import Record, merged, steps_of
 from tf_lowrank_dp.spending.tellers import Tellers
-from tf_lowrank_dp.spending.trace import Thing, alive, quantized_variables
+from tf_lowrank_dp.spending.trace import Thing, alive, values_kept_in
 from tf_lowrank_dp.spending.traces import Traces
 from tf_lowrank_dp.spending.values import KnownValues, stored_digests
 
@@ -201,7 +202,7 @@ class Spending:
         made: dict[int, Thing] = {}
         for thing in linked:
             if any(run.ledger.num_steps for run in self._traces.runs_of(thing)):
-                made |= {id(variable): variable for variable in _values_of(thing)}
+                made |= {id(variable): variable for variable in values_kept_in(thing)}
         return stored_digests(list(made.values()))
 
     def mark_unknown(self, things: Iterable[Thing]) -> None:
@@ -225,7 +226,7 @@ class Spending:
         known = self._traces.known(variables)
         steps = {runs: steps_of(runs) for runs in {trace.runs for _, trace in known}}
         for variable, trace in known:
-            trace.held = tf.convert_to_tensor(variable), steps[trace.runs]
+            trace.held = present_value(variable), steps[trace.runs]
 
     def let_go(self, variables: Iterable[Thing]) -> bool:
         """Whether nobody has changed what was held, so that there is nothing to look at.
@@ -247,6 +248,11 @@ class Spending:
         """Takes the values of these variables as functions of what is on record for them."""
         with tf.init_scope():
             note_values(self._traces, variables)
+
+    def computed(self, variables: Iterable[Thing]) -> None:
+        """States that what was added to these variables has made their values: files say so."""
+        for _, trace in self._traces.known(variables):
+            trace.runs |= {record for record in trace.records if record.is_loaded}
 
     def expect(self, variables: Iterable[Thing]) -> None:
         """Has updates in graphs compare with these values, which were looked at."""
@@ -289,11 +295,6 @@ class Spending:
         merged(self.records(things) | {record})
         self._traces.add(things, record)
         return record
-
-
-def _values_of(thing: Thing) -> list[keras.Variable]:
-    """The variable; of a layer the new ones that quantisation has put in the place of others."""
-    return quantized_variables(thing) if isinstance(thing, keras.layers.Layer) else [thing]
 
 
 SPENDING = Spending()

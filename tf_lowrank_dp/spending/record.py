@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger
+from tf_lowrank_dp.spending.present import present_value
 
 _orders = itertools.count()
 
@@ -89,8 +90,7 @@ def steps_of(runs: Iterable[Record]) -> int:
 
 
 def _value(counter: tf.Variable | None) -> int:
-    with tf.init_scope():
-        return 0 if counter is None else int(counter.numpy())
+    return 0 if counter is None else int(present_value(counter))
 
 
 def merged(records: Iterable[Record]) -> PrivacyLedger:

@@ -68,6 +68,11 @@ def quantized_variables(thing: Thing | None) -> list[keras.Variable]:
     return thing.weights if thing.dtype_policy.quantization_mode is not None else []
 
 
+def values_kept_in(thing: Thing) -> list[keras.Variable]:
+    """The variable; of a layer the new ones that quantisation has put in the place of others."""
+    return quantized_variables(thing) if isinstance(thing, keras.layers.Layer) else [thing]
+
+
 def alive(references: Iterable[weakref.ref]) -> list[Thing]:
     """What still exists of these."""
     return [thing for thing in (reference() for reference in references) if thing is not None]

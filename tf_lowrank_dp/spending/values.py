@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.spending.digest import FIXED_KEY, digests
+from tf_lowrank_dp.spending.present import present_value
 from tf_lowrank_dp.spending.record import Record
 
 _HEAD = 256  # values that are compared before all of a variable is
@@ -71,6 +72,6 @@ def _size(variable: tf.Variable) -> int:
 
 def _is_constant(variable: tf.Variable) -> bool:
     with tf.init_scope():
-        values = tf.reshape(tf.convert_to_tensor(variable), [-1])
+        values = tf.reshape(present_value(variable), [-1])
         parts = (values[:_HEAD], values)  # nearly all differ within the first
         return all(bool(tf.reduce_all(tf.equal(part, part[:1]))) for part in parts)

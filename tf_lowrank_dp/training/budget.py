@@ -10,11 +10,18 @@ import tensorflow as tf
 from tf_lowrank_dp.accounting import LedgerEntry, LedgerFile, PrivacyLedger
 from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 from tf_lowrank_dp.spending import SPENDING, file_of
+from tf_lowrank_dp.training.draws import Check
 from tf_lowrank_dp.training.start_run import begin
 from tf_lowrank_dp.training.state import Run, look, note_in_file, state_of
 from tf_lowrank_dp.training.step_limit import StepLimit
 from tf_lowrank_dp.training.train_step import private_optimizer
 
+_NOT_NOTED = (
+    "Expected a step that the ledger's file holds before it is taken. Received: one in a graph, "
+    "which cannot write to it. Call trainer.check_budget() before each step of a tf.function, or "
+    "trainer.check_budget(n) before n of them."
+)
+_FURTHER = 4  # times the steps planned: how far a graph knows what a budget allows
 _NOTED_AHEAD = 64  # a ledger file is at most this fraction of the steps taken ahead of them
 
 
@@ -32,6 +39,30 @@ def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) ->
     """
     with tf.init_scope():  # where a loop is traced as well
         _check_budget(model, steps, left)
+
+
+def budget_in_graph(model: keras.Model) -> list[Check]:
+    """Whether a step of a graph is one that the budget allows, and the ledger's file holds.
+
+    Args:
+        model: private, with a run; the graph that is traced trains it.
+    """
+    run, checks = state_of(model).run, []
+    assert run is not None
+    if file_of(model) is not None:
+        checks.append((run.engine.steps < run.noted_steps, _NOT_NOTED))
+    if run.limit is None:
+        return checks
+    if not run.limit.is_final:
+        run.limit.left(run, _FURTHER * run.limit.planned)
+    message = (
+        f"Expected at most {run.limit.allowed} steps, which the budget allows this run. "
+        "Received: another one. Stop here, compile with a larger epsilon, or plan more steps: "
+        "PrivateTrainer(model, sampler, steps=...)."
+    )
+    with tf.init_scope():
+        run.allowed_in_graphs.assign(run.limit.allowed)
+    return [*checks, (run.engine.steps < run.allowed_in_graphs, message)]
 
 
 def _check_budget(model: keras.Model, steps: int, left: int | None) -> None:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.trace import Thing
 from tf_lowrank_dp.training.state import look, note_in_file, things_of
 from tf_lowrank_dp.training.watched_weights import tell_changes
@@ -56,10 +57,13 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
         )
     tell_changes(model)
     _add_what_was_spent_on(others, model)
+    before = _digests(model)
 
     def tell() -> None:
         SPENDING.see(values_of(model))  # first, as the steps of another may read them
         _add_what_was_spent_on(others, model)
+        now = _digests(model)
+        SPENDING.computed(v for v in values_of(model) if now[id(v)] != before.get(id(v)))
         SPENDING.see(values_of(model))
 
     with SPENDING.tellers.inside(tell):
@@ -76,6 +80,11 @@ def _add_what_was_spent_on(others: Sequence[keras.Model], model: keras.Model) ->
             SPENDING.add(lacking, spent)
     if others:
         note_in_file(model)
+
+
+def _digests(model: keras.Model) -> dict[int, bytes]:
+    values = values_of(model)
+    return dict(zip(map(id, values), digests(values), strict=True))
 
 
 def _holds(thing: Thing, spent: PrivacyLedger) -> bool:

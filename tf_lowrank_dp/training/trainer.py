@@ -16,11 +16,11 @@ from tf_lowrank_dp.gradient_methods.trial import forget_plan
 from tf_lowrank_dp.layers.whole_layers import whole_layers
 from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.sampling import DRAW, PRESENCE, PoissonSampler
-from tf_lowrank_dp.spending import SPENDING, file_of
+from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import refuse_custom_loop
-from tf_lowrank_dp.training.budget import check_budget
+from tf_lowrank_dp.training.budget import budget_in_graph, check_budget
 from tf_lowrank_dp.training.distribution import refuse_distribution
-from tf_lowrank_dp.training.draws import Check, Draws, all_hold, refuse, withheld
+from tf_lowrank_dp.training.draws import Draws, all_hold, refuse, withheld
 from tf_lowrank_dp.training.function_code import Code
 from tf_lowrank_dp.training.given_forward import check_batch, spec_of, with_outputs
 from tf_lowrank_dp.training.handed_out import HandedOut
@@ -32,11 +32,6 @@ from tf_lowrank_dp.training.state import look, refuse_other_variables, state_of
 from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model
 
-_NOT_NOTED = (
-    "Expected a step that the ledger's file holds before it is taken. Received: one in a graph, "
-    "which cannot write to it. Call trainer.check_budget() before each step of a tf.function, or "
-    "trainer.check_budget(n) before n of them."
-)
 _MANY_TRACES = 4
 _TRACED_ANEW = (
     f"forward was looked at and traced {_MANY_TRACES} times, as it was another function each time, "
@@ -44,7 +39,6 @@ _TRACED_ANEW = (
     "weight of a term, in a tf.Variable: what else it uses of the loop, and what it was when the "
     "function was first traced, cannot be compared with numbers that change."
 )
-_FURTHER = 4  # times the steps planned: how far a graph knows what a budget allows
 
 
 class PrivateTrainer:
@@ -67,6 +61,11 @@ class PrivateTrainer:
     that of this trainer, which then refuses to go on.  While `fit` runs, there is no other.  What
     `apply` takes are gradients of this trainer, or what you made of them: those that another
     trainer released would not be in this model's ledger.
+
+    Guarantee: weights that are neither what `apply` has left, nor were looked at before, are taken
+    for changed by others, whether at a release, an update or a look: statements then say "prior
+    spend unknown".  So are those that an optimizer of your own has updated: what else it was given
+    is not known.
 
     Args:
         model: private, compiled with a private optimizer (a loss is not needed).
@@ -153,7 +152,7 @@ class PrivateTrainer:
     def _gradients(self, forward: Callable, batch: dict) -> list[tf.Tensor]:
         self._check_present()
         if tf.executing_eagerly():
-            self.check_budget()  # `apply` looks at the values, which a release does not change
+            self.check_budget()
         refuse_composites(batch)
         checks, given = [*self._passes.checks(), *self._draws.checks(batch)], batch
         if tf.executing_eagerly():
@@ -166,8 +165,10 @@ class PrivateTrainer:
         if self._run.version != SPENDING.version:  # forward asks others, on which was spent
             self.check_budget()
         if not tf.executing_eagerly():
-            checks += self._budget_in_graph()
+            checks += budget_in_graph(self._model)
             refused = refuse(checks)
+            look(self._model)
+            SPENDING.compare_in_graph(self._model.weights)
             with tf.control_dependencies(refused):
                 noted = self._draws.released(given, checks)
             with tf.control_dependencies([*refused, *noted]):
@@ -183,6 +184,7 @@ class PrivateTrainer:
         judged.graph.look_again(forward, batch)
         self._draws.take(given)
         gradients = judged.graph.gradients(batch, presence)
+        look(self._model)  # at the values of the release, which may be put back before `apply`
         return self._handed_out.add(gradients)
 
     @tf.autograph.experimental.do_not_convert
@@ -235,24 +237,6 @@ class PrivateTrainer:
         """
         self._check_present()
         yield from self._passes.begin(batches)
-
-    def _budget_in_graph(self) -> list[Check]:
-        """Whether the steps that the budget allows are taken, and noted in the ledger's file."""
-        run, checks = self._run, []
-        if file_of(self._model) is not None:
-            checks.append((run.engine.steps < run.noted_steps, _NOT_NOTED))
-        if run.limit is None:
-            return checks
-        if not run.limit.is_final:
-            run.limit.left(run, _FURTHER * run.limit.planned)
-        message = (
-            f"Expected at most {run.limit.allowed} steps, which the budget allows this run. "
-            "Received: another one. Stop here, compile with a larger epsilon, or plan more steps: "
-            "PrivateTrainer(model, sampler, steps=...)."
-        )
-        with tf.init_scope():
-            run.allowed_in_graphs.assign(run.limit.allowed)
-        return [*checks, (run.engine.steps < run.allowed_in_graphs, message)]
 
     def _judged(self, forward: Callable, batch: Nested) -> JudgedForward:
         """Tries each `forward` on random data before its first release, as `fit` does."""
