@@ -419,8 +419,8 @@ MUTATIONS = [
         "training/test_handed_out.py::test_another_view_of_a_batch_of_a_pass_is_refused[True]",
     ),
     mutation(
-        15, "a graph takes steps that the ledger's file does not hold", "training/trainer.py",
-        "if file_of(self._model) is not None:", "if False:",
+        15, "a graph takes steps that the ledger's file does not hold", "training/budget.py",
+        "if file_of(model) is not None:", "if False:",
         "training/test_handed_out.py::"
         "test_a_graph_takes_no_step_that_the_ledgers_file_does_not_hold",
     ),
@@ -1031,6 +1031,18 @@ MUTATIONS = [
         "training/test_values_at_a_release.py::"
         "test_changes_that_only_a_release_has_met_leave_the_spend_unknown"
         "[put_back_after_the_release-False]",
+    ),
+    mutation(
+        15, "a graph does not see other signs", "spending/digest.py",
+        "return tf.cast(tf.reduce_sum(lane), tf.int64)",
+        "return tf.cast(tf.reduce_sum(words * (words + 1)), tf.int64)",
+        "spending/test_digest.py::"
+        "test_the_checksum_of_a_graph_tells_other_signs_and_scales[normal-shape0]",
+    ),
+    mutation(
+        8, "what a callback writes into a bank is not told", "training/fit.py",
+        ", WrittenBeside(callbacks)]", "]",
+        "training/test_written_beside.py::test_a_bank_that_a_callback_fills_is_warned_of[weight]",
     ),
     mutation(
         15, "files say nothing of values that were computed from private ones",

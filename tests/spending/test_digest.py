@@ -121,3 +121,32 @@ def test_the_checksum_of_a_graph_tells_values_and_the_places_of_rows_and_columns
             assert int(checksum(tf.constant(other))) != first
     if value.size and dtype != "bool":
         assert int(checksum(tf.constant(value + value.dtype.type(1)))) != first
+
+
+def rounded(value):
+    """To bfloat16, so that half of the bits of each word are 0."""
+    return value.astype(ml_dtypes.bfloat16).astype("float32")
+
+
+KINDS = {
+    "normal": lambda shape: np.random.default_rng(0).normal(size=shape).astype("float32"),
+    "rounded": lambda shape: rounded(np.random.default_rng(0).normal(size=shape)),
+    "ones": lambda shape: np.ones(shape, "float32"),
+}
+OTHER_BITS = [
+    lambda value: -value,
+    lambda value: value * np.where(np.arange(value.shape[-1]) == 0, np.float32(-1), np.float32(1)),
+    lambda value: 2 * value,
+    lambda value: value / 2,
+    lambda value: 256 * value,
+]
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (64, 64), (512,), (512, 512)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_checksum_of_a_graph_tells_other_signs_and_scales(kind, shape):
+    """High bits of words, which products and sums of these lose where there is an even number."""
+    value = KINDS[kind](shape)
+    found = [int(checksum(tf.constant(other(value)))) for other in OTHER_BITS]
+    assert int(checksum(tf.constant(value))) not in found
+    assert len({*found}) == len(found)

@@ -112,9 +112,9 @@ class Spending:
         self._traces.attach(alive(reading.updated), self.records(self._traces.read_by(run)))
         self.look_at_what_is_read(run)
 
-    def reads_of_others(self, run: Record) -> bool:
-        """Whether the steps of a run read variables that are not of its model and optimizer."""
-        return bool(self._traces.handles_of_others(run))
+    def reads_of_others(self, run: Record) -> list[tf.Tensor]:
+        """Handles of what the steps of a run read that is not of its model and optimizer."""
+        return self._traces.handles_of_others(run)
 
     def look_at_what_is_read(self, run: Record) -> None:
         """Looks at what the steps of a run read in other models, as `recognise` and `check` do.

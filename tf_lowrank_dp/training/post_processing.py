@@ -63,7 +63,9 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
         SPENDING.see(values_of(model))  # first, as the steps of another may read them
         _add_what_was_spent_on(others, model)
         now = _digests(model)
-        SPENDING.computed(v for v in values_of(model) if now[id(v)] != before.get(id(v)))
+        made = [v for v in values_of(model) if now[id(v)] != before.get(id(v))]
+        _add(SPENDING.ledger(things_of(model)), made)  # variables that nobody trains as well
+        SPENDING.computed(made)
         SPENDING.see(values_of(model))
 
     with SPENDING.tellers.inside(tell):
@@ -74,12 +76,15 @@ def _add_what_was_spent_on(others: Sequence[keras.Model], model: keras.Model) ->
     """Of the others on all that the model consists of now: it may be built inside of the block."""
     for other in others:
         look(other)
-        spent = SPENDING.ledger(things_of(other))
-        lacking = [thing for thing in things_of(model) if not _holds(thing, spent)]
-        if lacking:
-            SPENDING.add(lacking, spent)
+        _add(SPENDING.ledger(things_of(other)), things_of(model))
     if others:
         note_in_file(model)
+
+
+def _add(spent: PrivacyLedger, things: Sequence[Thing]) -> None:
+    lacking = [thing for thing in things if not _holds(thing, spent)]
+    if lacking:
+        SPENDING.add(lacking, spent)
 
 
 def _digests(model: keras.Model) -> dict[int, bytes]:
