@@ -161,6 +161,24 @@ def without_noise_table() -> str:
     return table(rows) + note(lines("without_noise"))
 
 
+def image_subspaces_table() -> str:
+    """RGP's Figures 2 and 3 on CIFAR-10."""
+    columns = "trained by, kernel; stable rank; missed: its own; of the gradient before"
+    rows = [[*columns.split("; "), "of the update so far"]]
+    for run in lines("image_subspaces"):
+        for path, ranks in run["stable_rank"].items():
+            name = "/".join(path.split("/")[-2:])
+            rows.append([f"{run['settings']['method']}{mark([run])}, {name}", _shown(ranks, 1)])
+            for residual in run["residual"].values():
+                rows[-1].append(_shown(residual[path], 2))
+    return table(rows) + note(lines("image_subspaces"))
+
+
+def _shown(values: list[float], digits: int) -> str:
+    """Values that are numbers: a layer below a kernel of zeros has no gradient."""
+    return ", ".join(f"{value:.{digits}f}" for value in values if value == value)
+
+
 def noise_by_width() -> str:
     """GEP's Figure 1."""
     runs = [run for run in lines("first_gradients") if run["settings"]["part"] == "noise"]
@@ -280,6 +298,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy_table,
     "sst2": sst2_table,
     "without noise": without_noise_table,
+    "image subspaces": image_subspaces_table,
     "noise by width": noise_by_width,
     "neurons": neurons,
     "centring": centring,
