@@ -1041,7 +1041,7 @@ MUTATIONS = [
     ),
     mutation(
         8, "what a callback writes into a bank is not told", "training/fit.py",
-        ", WrittenBeside(callbacks)]", "]",
+        "told, beside, secret", "told, secret",
         "training/test_written_beside.py::test_a_bank_that_a_callback_fills_is_warned_of[weight]",
     ),
     mutation(

@@ -1,6 +1,6 @@
 """What a callback writes into variables that steps read and nobody trains is told.
 
-Guarantee (`WrittenBeside`): `fit` warns once of any such variable of more than one value.
+Guarantee (`told_what_is_written_beside`): `fit` warns where others have written such a variable.
 """
 
 import warnings
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 
-NEVER_TRAINED = "the steps read and nobody trains"
+NEVER_TRAINED = "read and nobody trains"
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -72,18 +72,61 @@ def warned_of(model, data, *callbacks):
     return sum(NEVER_TRAINED in str(each.message) for each in found)
 
 
+HOOKS = ["on_train_begin", "on_epoch_begin", "on_train_batch_end", "on_epoch_end", "on_train_end"]
+
+
 @pytest.mark.parametrize("where", ["weight", "loss"])
 def test_a_bank_that_a_callback_fills_is_warned_of(where, case, data):
-    for hook in ("on_epoch_end", "on_epoch_begin", "on_train_batch_end"):
-        model, variable = case(where)
-        assert warned_of(model, data, Fills(variable, data()[0].mean(0)[:3], hook)) == 1
+    model, variable = case(where)
+    for number, hook in enumerate(HOOKS, start=1):
+        fill = Fills(variable, number * data()[0].mean(0)[:3], hook)
+        assert warned_of(model, data, fill) == 1
 
 
 @pytest.mark.parametrize("where", ["weight", "loss"])
 def test_a_function_of_a_stock_callback_is_one_of_the_users(where, case, data):
     model, variable = case(where)
-    fill = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: variable.assign(np.ones(3)))
+
+    def rate(epoch):
+        variable.assign(np.ones(3))
+        return 0.1
+
+    assert warned_of(model, data, keras.callbacks.LearningRateScheduler(rate)) == 1
+    fill = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: variable.assign(np.zeros(3)))
     assert warned_of(model, data, fill) == 1
+
+
+@pytest.mark.parametrize("where", ["weight", "loss"])
+def test_a_bank_that_is_filled_between_two_calls_is_warned_of(where, case, data):
+    model, variable = case(where)
+    assert warned_of(model, data) == 0
+    assert warned_of(model, data) == 0
+    variable.assign(np.ones(3))
+    assert warned_of(model, data) == 1
+
+
+def test_a_bank_that_a_source_of_data_fills_is_warned_of(case, data):
+    model, variable = case("weight")
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return tuple(part[8 * index :][:8] for part in data())
+
+        def on_epoch_end(self):
+            variable.assign_add(np.ones(3))
+
+    with pytest.warns(UserWarning, match=NEVER_TRAINED):
+        model.fit(Batches(), epochs=2, sampling="shuffle", batch_size=8, verbose=0)
+
+
+def test_random_layers_write_nothing(private, data):
+    layers = [keras.layers.Dropout(0.3), keras.layers.GaussianNoise(0.1), keras.layers.Dense(3)]
+    model = private(keras.Sequential([keras.Input((5,)), *layers]), noise_multiplier=2.0)
+    nothing = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: None)
+    assert warned_of(model, data, nothing) == 0
 
 
 def test_who_writes_nothing_is_not_warned(case, data):
@@ -97,6 +140,32 @@ def test_who_writes_nothing_is_not_warned(case, data):
 def test_a_schedule_of_one_number_is_not_warned_of(case, data):
     model, variable = case("loss", size=1)
     assert warned_of(model, data, Fills(variable, [0.5])) == 0
+
+
+def test_a_target_network_that_is_stated_is_not_warned_of(private, data):
+    """An average of the model's weights, which its loss asks (BYOL)."""
+    model, target = (keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)]) for _ in range(2))
+
+    class Loss(keras.losses.Loss):
+        def call(self, y, logits):
+            return keras.ops.mean(keras.ops.square(logits - target(y)), axis=-1)
+
+    x = data()[0]
+    private(model, noise_multiplier=2.0, delta=1e-3, loss=Loss())
+
+    def average(*_):
+        with tfdp.post_processing(target, model):
+            target.set_weights(model.get_weights())
+
+    def fit():
+        callback = keras.callbacks.LambdaCallback(on_epoch_end=average)
+        return warned_of(model, lambda: (x, x), callback)
+
+    assert fit() == 0
+    assert fit() == 0
+    target.set_weights([value + x.mean() for value in target.get_weights()])
+    assert fit() == 0  # it is told otherwise
+    assert "unknown" in tfdp.privacy_statement(model, 1e-3)
 
 
 def test_what_is_stated_to_be_computed_of_released_values_is_on_record(case, data):

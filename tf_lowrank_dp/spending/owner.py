@@ -112,9 +112,13 @@ class Spending:
         self._traces.attach(alive(reading.updated), self.records(self._traces.read_by(run)))
         self.look_at_what_is_read(run)
 
-    def reads_of_others(self, run: Record) -> list[tf.Tensor]:
-        """Handles of what the steps of a run read that is not of its model and optimizer."""
-        return self._traces.handles_of_others(run)
+    def reads_of_others(self, run: Record) -> bool:
+        """Whether the steps of a run read variables that are not of its model and optimizer."""
+        return bool(self._traces.handles_of_others(run))
+
+    def reads_without_record(self, run: Record) -> list[tf.Tensor]:
+        """Handles of those of which nothing is on record."""
+        return self._traces.handles_without_record(run)
 
     def look_at_what_is_read(self, run: Record) -> None:
         """Looks at what the steps of a run read in other models, as `recognise` and `check` do.
@@ -229,10 +233,7 @@ class Spending:
             trace.held = present_value(variable), steps[trace.runs]
 
     def let_go(self, variables: Iterable[Thing]) -> bool:
-        """Whether nobody has changed what was held, so that there is nothing to look at.
-
-        A step updates in place only what is held no longer.
-        """
+        """Whether nobody has changed what was held.  Steps update in place what is held no more."""
         return all([let_go(*known) for known in self._traces.known(variables)])
 
     def remember(self, variables: Sequence[Thing]) -> None:
@@ -272,9 +273,7 @@ class Spending:
             compare(variable, trace)
 
     def left_in_graph(self, variables: Iterable[Thing]) -> None:
-        """Has a graph note, at this place of it, what an update has left in these variables.
-        So a look at them, whenever that is, tells what others have changed after the last update.
-        """
+        """Has a graph note what an update has left, so that a look tells what others change."""
         for variable, trace in self._traces.known(variables):
             mark(variable, trace)
 

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.spending.record import Record
-from tf_lowrank_dp.spending.trace import Thing, Trace, alive
+from tf_lowrank_dp.spending.trace import Thing, Trace, alive, values_kept_in
 
 _ADDED: contextvars.ContextVar[list[Record]] = contextvars.ContextVar("added")
 
@@ -118,6 +118,13 @@ class Traces:
         ]
         own = {id(getattr(variable.value, "handle", None)) for variable in variables}
         return [handle for handle in alive(run.reading.handles) if id(handle) not in own]
+
+    def handles_without_record(self, run: Record) -> list[tf.Tensor]:
+        """Those of variables of which nothing is on record."""
+        known = [thing for thing in self.known_only_to(run) if self.records([thing])]
+        kept = [variable for thing in known for variable in values_kept_in(thing)]
+        recorded = {id(getattr(variable.value, "handle", None)) for variable in kept}
+        return [each for each in self.handles_of_others(run) if id(each) not in recorded]
 
     def count_what_was_read(self) -> None:
         """Adds to what runs update what was found in what they read, where a step came after.

@@ -39,7 +39,7 @@ from tf_lowrank_dp.training.unit_arguments import check_units
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
 from tf_lowrank_dp.training.watched_weights import as_list, changes_are_told, known_to_graphs
 from tf_lowrank_dp.training.worker_callbacks import ended_together, in_step
-from tf_lowrank_dp.training.written_beside import WrittenBeside
+from tf_lowrank_dp.training.written_beside import told_what_is_written_beside
 
 
 @ended_together
@@ -199,9 +199,10 @@ def fit(
     budgets = [each for each in callbacks if isinstance(each, PrivacyBudget)]
     for callback in budgets:
         callback.steps_per_epoch = _steps_taken(model, data)
-    callbacks = [guard, *callbacks, StepGuard(guard, budgets), WrittenBeside(callbacks)]
+    callbacks = [guard, *callbacks, StepGuard(guard, budgets)]
     known, told = known_to_graphs(model), changes_are_told(model)
-    with known, running(model, run), told, secret_python_numbers(seeded):
+    beside = told_what_is_written_beside(model)
+    with known, running(model, run), told, beside, secret_python_numbers(seeded):
         return keras.Model.fit(
             model,
             data.dataset,

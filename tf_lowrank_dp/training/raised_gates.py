@@ -30,8 +30,8 @@ def with_raised_gates(traced: ConcreteFunction, generator: np.random.Generator) 
     present = list(traced.captured_inputs)
     read = {id(variable.handle): variable for variable in traced.graph.variables}
     found = [read[id(handle)] for handle in present if id(handle) in read]
-    weights = [v for v in found if v.dtype.is_floating and 0 < v.shape.num_elements() <= _MOST]
-    alone = [v for v in found if v.shape.num_elements() == 1]
+    weights = [v for v in found if v.dtype.is_floating and 0 < _elements(v) <= _MOST]
+    alone = [v for v in found if _elements(v) == 1]
     switches = [v for v in alone if v.dtype.is_integer or v.dtype.is_bool]
     raised = {id(v.handle): _between(v, generator) for v in weights}
     singles = {id(v.handle) for v in weights if v.shape.num_elements() == 1}
@@ -49,6 +49,11 @@ def with_raised_gates(traced: ConcreteFunction, generator: np.random.Generator) 
             yield
     finally:
         traced.set_external_captures(present)
+
+
+def _elements(variable: tf.Variable) -> int:
+    """Of those that grow it is not known: 0."""
+    return variable.shape.num_elements() or 0
 
 
 def _between(variable: tf.Variable, generator: np.random.Generator) -> tf.Tensor:

@@ -1,77 +1,79 @@
-"""Variables that the steps of `fit` read and nobody trains, which a callback writes: it is warned.
+"""Variables that the steps of `fit` read and nobody trains: that others write them is warned of.
 
-A bank of features, centres of classes or a threshold that a callback computes of private data goes
-into the next steps and into files without clip or noise, and nobody can see what it was made of.
+A bank of features, or the centres of classes, which a callback computes of private data go into the
+next steps and into files without clip or noise, and nobody can see what they were made of.
 """
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator
 
 import keras
+import tensorflow as tf
 
-from tf_lowrank_dp._keras.class_names import is_stock
 from tf_lowrank_dp._tensorflow import value_behind
-from tf_lowrank_dp._types import Logs
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.training.state import find_run
 
+_Digests = dict[int, tuple[weakref.ref, bytes]]  # by `id` of the handles of variables
+_LAST: weakref.WeakKeyDictionary[keras.Model, _Digests] = weakref.WeakKeyDictionary()
 
-class WrittenBeside(keras.callbacks.Callback):
-    """Warns where others have written a variable that private steps read, and no step updates.
 
-    Guarantee: `fit` warns once, after the epoch in which that was, of any such variable of more
-    than one value on which nothing is on record; of one value are the weights of terms that
-    schedules change.  What is on record is told as unknown instead.
+@contextlib.contextmanager
+def told_what_is_written_beside(model: keras.Model) -> Iterator[None]:
+    """Looks at such variables when `fit` begins and ends.
 
-    It comes behind all other callbacks.
+    Guarantee: `fit` warns where others have written one, of several floating-point values, on which
+    nothing is on record: between two calls of `fit`, or in one, however that ends.  Of single
+    numbers are the weights of terms that schedules change.  What is on record is told as unknown.
+
+    Not claimed: values that are put back before the call ends, and what is no variable.
 
     Args:
-        callbacks: all others, stock ones of which write nothing but what is on record.
+        model: private, whose run has begun, and none of whose callbacks were called.
     """
-
-    def __init__(self, callbacks: Sequence[keras.callbacks.Callback]):
-        super().__init__()
-        self._callbacks = callbacks
-        self._values: dict[int, bytes] = {}
-
-    def on_train_begin(self, logs: Logs = None) -> None:
-        self._values = self._digests()
-
-    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        self._compare()
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        self._compare()
-
-    def _compare(self) -> None:
-        before, self._values = self._values, self._digests()
-        if any(before.get(key, value) != value for key, value in self._values.items()):
-            warnings.warn(
-                "Expected variables that the steps read and nobody trains to stay as they are. "
-                "Received: others, which a callback has written. If that was computed of private "
-                "data, it is in the next steps and in files without clip or noise, which no "
-                "epsilon says: leave it out. Of released weights compute it in "
-                "tfdp.post_processing(model). Of public data it may be anything.",
-                stacklevel=2,
-            )
-            self._callbacks = ()  # once is enough
-
-    def _digests(self) -> dict[int, bytes]:
-        """By `id` of their handles; none where no callback has code of its own."""
-        run = find_run(self.model)
-        if run is None or all(map(_is_stock, self._callbacks)):
-            return {}
-        untrained = self.model.non_trainable_weights
-        own = [v.value.handle for v in untrained if not SPENDING.ledger([v]).num_steps]
-        handles = {id(each): each for each in [*own, *SPENDING.reads_of_others(run.record)]}
-        values = {key: value_behind(each) for key, each in handles.items()}
-        read = {k: v for k, v in values.items() if v is not None and v.shape.num_elements() > 1}
-        return dict(zip(read, digests([*read.values()]), strict=True))
+    _compare(model)
+    try:
+        yield
+    finally:
+        _compare(model)
 
 
-def _is_stock(callback: keras.callbacks.Callback) -> bool:
-    calls = isinstance(callback, keras.callbacks.LambdaCallback)
-    return is_stock(type(callback)) and not calls
+def _compare(model: keras.Model) -> None:
+    before, now = _LAST.get(model, {}), _digests(model)
+    _LAST[model] = now
+    was = {key: digest for key, (handle, digest) in before.items() if handle() is not None}
+    if any(was.get(key, digest) != digest for key, (_, digest) in now.items()):
+        warnings.warn(
+            f"Expected variables that the steps of '{model.name}' read and nobody trains to stay "
+            "as they are. Received: others, which a callback or other code has written. If that "
+            "was computed of private data, it is in the next steps and in files without clip or "
+            "noise, which no epsilon says: leave it out. Of released weights compute it in "
+            "tfdp.post_processing, of the model that holds the variable, and of all that it is "
+            "computed from. Of public data it may be anything.",
+            stacklevel=2,
+        )
+
+
+def _digests(model: keras.Model) -> _Digests:
+    run = find_run(model)
+    if run is None:
+        return {}
+    untrained = [v for v in model.non_trainable_weights if not SPENDING.ledger([v]).num_steps]
+    handles = [v.value.handle for v in untrained] + SPENDING.reads_without_record(run.record)
+    values = [(handle, value_behind(handle)) for handle in handles]
+    read = [(handle, value) for handle, value in values if _is_watched(value)]
+    found = digests([value for _, value in read])
+    return {
+        id(handle): (weakref.ref(handle), digest)
+        for (handle, _), digest in zip(read, found, strict=True)
+    }
+
+
+def _is_watched(value: tf.Tensor | None) -> bool:
+    """The library's own variables and those of random seeds are integers."""
+    return value is not None and value.dtype.is_floating and value.shape.num_elements() > 1
