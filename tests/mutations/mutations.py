@@ -1084,7 +1084,8 @@ MUTATIONS = [
     mutation(
         15, "what is built inside of post_processing spends nothing",
         "training/post_processing.py",
-        "if not _holds(thing, spent)]", "if not _holds(model, spent)]",
+        "if not holding[SPENDING.records([thing])]]",
+        "if not holding[SPENDING.records([model])]]",
         "training/test_unknown_by_what_is_read.py::"
         "test_what_is_built_inside_of_post_processing_has_spent_what_is_stated[subclass]",
     ),

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.spending import SPENDING
 
 DELTA, STEPS = 1e-3, 4
 
@@ -131,3 +132,64 @@ def test_a_step_along_what_was_released_is_known_where_it_is_stated(in_a_graph, 
         apply(released)
     assert loop.is_known()
     assert all(np.isfinite(value).all() for value in loop.model.get_weights())
+
+
+def average(student, teacher):
+    for mine, others in zip(teacher.weights, student.weights, strict=True):
+        mine.assign(0.9 * mine + 0.1 * others)
+
+
+def test_blocks_of_a_loop_leave_one_record(private, small_model, data):
+    """Or each look at a mean teacher would take longer than the one before."""
+    student, teacher = private(small_model(), noise_multiplier=2.0), small_model()
+    sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=6)
+    trainer = tfdp.PrivateTrainer(student, sampler)
+
+    def forward(batch):
+        logits = student(batch["x"], training=True)
+        return keras.losses.sparse_categorical_crossentropy(
+            batch["y"], logits, from_logits=True
+        ), ()
+
+    counts = []
+    for batch in sampler:
+        trainer.apply(trainer.gradients(forward, batch))
+        with tfdp.post_processing(teacher, student):
+            average(student, teacher)
+        counts.append(len(SPENDING.records(teacher.weights)))
+        assert tfdp.privacy_spent(teacher, 1e-3) == tfdp.privacy_spent(student, 1e-3)
+    assert counts == [1] * 6
+
+
+def test_a_mean_teacher_inside_of_the_model_trains_in_a_graph(private, small_model, data):
+    """Its weights come to have a record after the graph was first traced."""
+    student, teacher = small_model(), small_model()
+    teacher.trainable = False
+
+    class Both(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.student, self.teacher = student, teacher
+
+        def call(self, x):
+            return self.student(x) + 0.1 * keras.ops.stop_gradient(self.teacher(x))
+
+    model = Both()
+    model(data()[0])
+    private(model, noise_multiplier=2.0)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=8, pad_to_multiple=1)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+
+    def forward(batch):
+        logits = model(batch["x"], training=True)
+        return keras.losses.sparse_categorical_crossentropy(
+            batch["y"], logits, from_logits=True
+        ), ()
+
+    step = tf.function(lambda batch: trainer.apply(trainer.gradients(forward, batch)))
+    for batch in sampler:
+        step(batch)
+        with tfdp.post_processing(model):
+            average(student, teacher)
+    assert "unknown" not in tfdp.privacy_statement(model, 1e-3)
+    assert len(SPENDING.records(teacher.weights)) == 1

@@ -5,6 +5,9 @@ A mark is int64 `(2,)`: one of the states below, and a checksum of the value.
 
 from __future__ import annotations
 
+import functools
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import tensorflow as tf
 
@@ -76,10 +79,14 @@ def is_of_others(variable: Thing, trace: Trace) -> bool:
 
 
 def mark_of(trace: Trace) -> tf.Variable:
-    """The mark of a trace, made if there was none."""
+    """The mark of a trace, made if there was none.
+
+    It is made in another thread, as TensorFlow lets the second trace of a function make none.
+    """
     if trace.mark is None:
-        with tf.init_scope():
-            trace.mark = tf.Variable([_NONE, 0], dtype=tf.int64, trainable=False)
+        new = functools.partial(tf.Variable, [_NONE, 0], dtype=tf.int64, trainable=False)
+        with ThreadPoolExecutor(1) as thread:
+            trace.mark = thread.submit(new).result()
     return trace.mark
 
 

@@ -237,10 +237,7 @@ class Spending:
         return all([let_go(*known) for known in self._traces.known(variables)])
 
     def remember(self, variables: Sequence[Thing]) -> None:
-        """Knows the values that these variables have now, if they are put back later.
-
-        Marks that graphs have left are forgotten: `fit` leaves none.
-        """
+        """Knows these values if they are put back later.  `fit` leaves no marks of graphs."""
         for variable, digest in zip(variables, digests(variables), strict=True):
             self._traces[variable].seen.add(digest)
             unmark(self._traces[variable])
@@ -284,16 +281,20 @@ class Spending:
         """
         return self._traces.undone_on_error()
 
-    def add(self, things: Sequence[Thing], ledger: PrivacyLedger) -> Record:
-        """Adds what was spent elsewhere, unless it contradicts what is known of these things.
+    def add(
+        self, things: Sequence[Thing], ledger: PrivacyLedger, record: Record | None = None
+    ) -> Record:
+        """Adds what was spent elsewhere, in a new record or in one of an earlier call, which grows.
 
         Raises:
             ValueError: it holds another run under a known id.  Nothing is added then.
         """
-        record = Record(ledger)
-        merged(self.records(things) | {record})
-        self._traces.add(things, record)
-        return record
+        new = Record(ledger)
+        merged(self.records(things) | {new})
+        if record is not None:
+            return self._traces.extend(record, ledger, things)
+        self._traces.add(things, new)
+        return new
 
 
 SPENDING = Spending()

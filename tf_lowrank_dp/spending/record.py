@@ -76,6 +76,17 @@ class Record:
         """Releases until the last update, after which its values are as they were left."""
         return _value(self.updates)
 
+    def include(self, ledger: PrivacyLedger) -> None:
+        """What came with values says more now; only of one that has no counter.
+
+        Raises:
+            ValueError: another run is under a known id.  Nothing is changed then.
+        """
+        both = PrivacyLedger(self._ledger.entries)
+        both.merge(self._ledger)
+        both.merge(ledger)
+        self._ledger = both
+
     @property
     def ledger(self) -> PrivacyLedger:
         """What it stands for now."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending.record import Record
 from tf_lowrank_dp.spending.trace import Thing, Trace, alive, values_kept_in
 
@@ -77,6 +78,14 @@ class Traces:
         """Adds a new record to things, which `undone_on_error` may take away."""
         _ADDED.get([]).append(record)
         self.attach(things, frozenset({record}))
+
+    def extend(self, record: Record, ledger: PrivacyLedger, things: Iterable[Thing]) -> Record:
+        """Adds to a record of before and to things; whoever depends on it asks again."""
+        with self._lock:
+            record.include(ledger)
+            self.attach(things, frozenset({record}))
+            self.version += 1
+        return record
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:

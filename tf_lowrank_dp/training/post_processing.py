@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.optimizers.ledger_in_file import values_of
-from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.spending.digest import digests
+from tf_lowrank_dp.spending.record import merged
 from tf_lowrank_dp.spending.trace import Thing
 from tf_lowrank_dp.training.state import look, note_in_file, things_of
 from tf_lowrank_dp.training.watched_weights import tell_changes
+
+_Records: TypeAlias = weakref.WeakKeyDictionary[keras.Model, Record]
+_OF_OTHERS: _Records = weakref.WeakKeyDictionary()
+_COMPUTED: _Records = weakref.WeakKeyDictionary()
 
 
 @contextlib.contextmanager
@@ -64,7 +71,7 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
         _add_what_was_spent_on(others, model)
         now = _digests(model)
         made = [v for v in values_of(model) if now[id(v)] != before.get(id(v))]
-        _add(SPENDING.ledger(things_of(model)), made)  # variables that nobody trains as well
+        _add(SPENDING.ledger(things_of(model)), made, _COMPUTED, model)
         SPENDING.computed(made)
         SPENDING.see(values_of(model))
 
@@ -76,15 +83,26 @@ def _add_what_was_spent_on(others: Sequence[keras.Model], model: keras.Model) ->
     """Of the others on all that the model consists of now: it may be built inside of the block."""
     for other in others:
         look(other)
-        _add(SPENDING.ledger(things_of(other)), things_of(model))
+        _add(SPENDING.ledger(things_of(other)), things_of(model), _OF_OTHERS, model)
     if others:
         note_in_file(model)
 
 
-def _add(spent: PrivacyLedger, things: Sequence[Thing]) -> None:
-    lacking = [thing for thing in things if not _holds(thing, spent)]
+def _add(
+    spent: PrivacyLedger, things: Sequence[Thing], known: _Records, model: keras.Model
+) -> None:
+    """Adds it to those that lack it, in one record of the model, which grows from block to block.
+
+    If each block of a loop left a record of its own, each look would take longer than the last.
+    """
+    holding: dict[frozenset[Record], bool] = {}
+    for thing in things:
+        records = SPENDING.records([thing])
+        if records not in holding:
+            holding[records] = _hold(records, spent)
+    lacking = [thing for thing in things if not holding[SPENDING.records([thing])]]
     if lacking:
-        SPENDING.add(lacking, spent)
+        known[model] = SPENDING.add(lacking, spent, known.get(model))
 
 
 def _digests(model: keras.Model) -> dict[int, bytes]:
@@ -92,7 +110,7 @@ def _digests(model: keras.Model) -> dict[int, bytes]:
     return dict(zip(map(id, values), digests(values), strict=True))
 
 
-def _holds(thing: Thing, spent: PrivacyLedger) -> bool:
-    both = SPENDING.ledger([thing])
+def _hold(records: frozenset[Record], spent: PrivacyLedger) -> bool:
+    both = merged(records)
     both.merge(spent)
-    return both == SPENDING.ledger([thing])
+    return both == merged(records)
