@@ -1084,8 +1084,7 @@ MUTATIONS = [
     mutation(
         15, "what is built inside of post_processing spends nothing",
         "training/post_processing.py",
-        "if not holding[SPENDING.records([thing])]]",
-        "if not holding[SPENDING.records([model])]]",
+        "if not holding[records]]", "if not hold(SPENDING.records([model]), spent)]",
         "training/test_unknown_by_what_is_read.py::"
         "test_what_is_built_inside_of_post_processing_has_spent_what_is_stated[subclass]",
     ),

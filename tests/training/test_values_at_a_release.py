@@ -193,3 +193,28 @@ def test_a_mean_teacher_inside_of_the_model_trains_in_a_graph(private, small_mod
             average(student, teacher)
     assert "unknown" not in tfdp.privacy_statement(model, 1e-3)
     assert len(SPENDING.records(teacher.weights)) == 1
+
+
+def test_who_has_ended_does_not_pay_for_what_a_teacher_learns_later(private, small_model, data):
+    first, second, student, other = (small_model() for _ in range(4))
+    for model in (first, second):
+        private(model, noise_multiplier=2.0)
+        model.fit(*data(), batch_size=8, verbose=0)
+    with tfdp.post_processing(student, first):
+        average(first, student)
+
+    class Loss(keras.losses.Loss):
+        def call(self, y, logits):
+            return keras.ops.mean(keras.ops.square(logits - student(y)), axis=-1)
+
+    x = data()[0]
+    private(other, noise_multiplier=2.0, loss=Loss())
+    other.fit(x, x, batch_size=8, verbose=0)
+    ended = tfdp.privacy_spent(other, 1e-3)
+    assert ended > tfdp.privacy_spent(student, 1e-3)
+    with tfdp.post_processing(student, second):
+        average(second, student)
+    assert tfdp.privacy_spent(other, 1e-3) == ended
+    assert tfdp.privacy_spent(student, 1e-3) > tfdp.privacy_spent(second, 1e-3)
+    other.fit(x, x, batch_size=8, verbose=0)
+    assert tfdp.privacy_spent(other, 1e-3) > tfdp.privacy_spent(student, 1e-3)

@@ -110,3 +110,11 @@ def merged(records: Iterable[Record]) -> PrivacyLedger:
     for record in sorted(records, key=lambda record: record.order):
         ledger.merge(record.ledger)
     return ledger
+
+
+def hold(records: Iterable[Record], ledger: PrivacyLedger) -> bool:
+    """Whether these records say all that a ledger does."""
+    known = merged(records)
+    both = PrivacyLedger(known.entries, prior_spend_unknown=known.prior_spend_unknown)
+    both.merge(ledger)
+    return both == known

@@ -6,13 +6,13 @@ import contextlib
 import contextvars
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import PrivacyLedger
-from tf_lowrank_dp.spending.record import Record
+from tf_lowrank_dp.spending.record import Record, hold, merged
 from tf_lowrank_dp.spending.trace import Thing, Trace, alive, values_kept_in
 
 _ADDED: contextvars.ContextVar[list[Record]] = contextvars.ContextVar("added")
@@ -79,10 +79,20 @@ class Traces:
         _ADDED.get([]).append(record)
         self.attach(things, frozenset({record}))
 
-    def extend(self, record: Record, ledger: PrivacyLedger, things: Iterable[Thing]) -> Record:
-        """Adds to a record of before and to things; whoever depends on it asks again."""
+    def extend(self, record: Record, ledger: PrivacyLedger, things: Sequence[Thing]) -> Record:
+        """Adds to a record of before and to things; whoever depends on it asks again.
+
+        Returns:
+            The record; a new one where somebody else depends on it who has not learnt of this: a
+            student that has ended.
+        """
         with self._lock:
-            record.include(ledger)
+            own = {id(thing) for thing in things}
+            held = {t.records for t in self if record in t.records and id(t.thing()) not in own}
+            if all(hold(records, ledger) for records in held):
+                record.include(ledger)
+            else:
+                record = Record(merged({record, Record(ledger)}))
             self.attach(things, frozenset({record}))
             self.version += 1
         return record

@@ -14,7 +14,7 @@ from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.spending.record import merged
+from tf_lowrank_dp.spending.record import hold
 from tf_lowrank_dp.spending.trace import Thing
 from tf_lowrank_dp.training.state import look, note_in_file, things_of
 from tf_lowrank_dp.training.watched_weights import tell_changes
@@ -95,12 +95,9 @@ def _add(
 
     If each block of a loop left a record of its own, each look would take longer than the last.
     """
-    holding: dict[frozenset[Record], bool] = {}
-    for thing in things:
-        records = SPENDING.records([thing])
-        if records not in holding:
-            holding[records] = _hold(records, spent)
-    lacking = [thing for thing in things if not holding[SPENDING.records([thing])]]
+    present = [(thing, SPENDING.records([thing])) for thing in things]
+    holding = {records: hold(records, spent) for records in {records for _, records in present}}
+    lacking = [thing for thing, records in present if not holding[records]]
     if lacking:
         known[model] = SPENDING.add(lacking, spent, known.get(model))
 
@@ -108,9 +105,3 @@ def _add(
 def _digests(model: keras.Model) -> dict[int, bytes]:
     values = values_of(model)
     return dict(zip(map(id, values), digests(values), strict=True))
-
-
-def _hold(records: frozenset[Record], spent: PrivacyLedger) -> bool:
-    both = merged(records)
-    both.merge(spent)
-    return both == merged(records)
