@@ -4,10 +4,9 @@ python -m benchmarks.reproductions.image_subspaces --data-dir DIR --json image_s
 
 The network and the training images of `accuracy`'s task cifar10-short, trained by SGD with momentum
 without privacy, and by RGP of rank 8 at epsilon 3.  Before the first step and at the end of each
-pass the gradient of 500 test images is looked at: its stable rank, and what carriers
-of rank 8 miss of it that are its own, those of the gradient before, as in the paper, or those of
-the update so far, as in the algorithm.
-`--quick` takes 6 steps.
+pass the gradient of 500 test images is looked at: its stable rank, and what carriers of rank 8 miss
+of it that are its own, those of the gradient before, as in the paper, or those of the update so
+far, as in the algorithm.  `--quick` takes 6 steps.
 """
 
 import argparse

@@ -15,6 +15,17 @@ from tf_lowrank_dp.spending import SPENDING
 DELTA, STEPS = 1e-3, 4
 
 
+def forward_of(model):
+    """What a trainer of the model differentiates."""
+
+    def forward(batch):
+        logits = model(batch["x"], training=True)
+        entropy = keras.losses.sparse_categorical_crossentropy
+        return entropy(batch["y"], logits, from_logits=True), ()
+
+    return forward
+
+
 @pytest.fixture
 def loop(private, small_model, data):
     """A model, its trainer, what it differentiates and its draws."""
@@ -25,11 +36,7 @@ def loop(private, small_model, data):
             sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=STEPS)
             self.trainer = tfdp.PrivateTrainer(self.model, sampler)
             self.draws = sampler.as_dataset()
-
-        def forward(self, batch):
-            logits = self.model(batch["x"], training=True)
-            entropy = keras.losses.sparse_categorical_crossentropy
-            return entropy(batch["y"], logits, from_logits=True), ()
+            self.forward = forward_of(self.model)
 
         def gradients(self, batch):
             return self.trainer.gradients(self.forward, batch)
@@ -145,12 +152,7 @@ def test_blocks_of_a_loop_leave_one_record(private, small_model, data):
     sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=6)
     trainer = tfdp.PrivateTrainer(student, sampler)
 
-    def forward(batch):
-        logits = student(batch["x"], training=True)
-        return keras.losses.sparse_categorical_crossentropy(
-            batch["y"], logits, from_logits=True
-        ), ()
-
+    forward = forward_of(student)
     counts = []
     for batch in sampler:
         trainer.apply(trainer.gradients(forward, batch))
@@ -180,12 +182,7 @@ def test_a_mean_teacher_inside_of_the_model_trains_in_a_graph(private, small_mod
     sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=8, pad_to_multiple=1)
     trainer = tfdp.PrivateTrainer(model, sampler)
 
-    def forward(batch):
-        logits = model(batch["x"], training=True)
-        return keras.losses.sparse_categorical_crossentropy(
-            batch["y"], logits, from_logits=True
-        ), ()
-
+    forward = forward_of(model)
     step = tf.function(lambda batch: trainer.apply(trainer.gradients(forward, batch)))
     for batch in sampler:
         step(batch)

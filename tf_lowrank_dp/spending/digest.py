@@ -46,8 +46,7 @@ def digests(variables: Sequence, key: bytes = _KEY) -> list[bytes]:
     >>> one == two
     False
     """
-    with tf.init_scope():
-        values = [present_value(variable) for variable in variables]
+    values = [present_value(variable) for variable in variables]
     digest = functools.partial(_digest, key=key)
     if sum(value.shape.num_elements() for value in values) < _WORTH_THREADS:
         return list(map(digest, values))

@@ -257,9 +257,9 @@ class Spending:
         expect_values(self._traces, variables)
 
     def compare_in_graph(self, variables: Sequence[Thing]) -> None:
-        """Has a graph note, before an update, what others have changed since its last one.
+        """Has a graph note, before a release or an update, what others have changed.
 
-        That is since now, when it is traced, before the first.
+        That is since the last of these, or since now, when it is traced, before the first.
         """
         known = self._traces.known(variables)
         with tf.init_scope():

@@ -82,10 +82,7 @@ class Record:
         Raises:
             ValueError: another run is under a known id.  Nothing is changed then.
         """
-        both = PrivacyLedger(self._ledger.entries)
-        both.merge(self._ledger)
-        both.merge(ledger)
-        self._ledger = both
+        self._ledger = merged([self, Record(ledger)])
 
     @property
     def ledger(self) -> PrivacyLedger:
@@ -114,7 +111,4 @@ def merged(records: Iterable[Record]) -> PrivacyLedger:
 
 def hold(records: Iterable[Record], ledger: PrivacyLedger) -> bool:
     """Whether these records say all that a ledger does."""
-    known = merged(records)
-    both = PrivacyLedger(known.entries, prior_spend_unknown=known.prior_spend_unknown)
-    both.merge(ledger)
-    return both == known
+    return merged([*records, Record(ledger)]) == merged(records)

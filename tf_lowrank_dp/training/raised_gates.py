@@ -34,7 +34,7 @@ def with_raised_gates(traced: ConcreteFunction, generator: np.random.Generator) 
     alone = [v for v in found if _elements(v) == 1]
     switches = [v for v in alone if v.dtype.is_integer or v.dtype.is_bool]
     raised = {id(v.handle): _between(v, generator) for v in weights}
-    singles = {id(v.handle) for v in weights if v.shape.num_elements() == 1}
+    singles = {id(v.handle) for v in weights if _elements(v) == 1}
     rounds = [raised] if weights else []
     later = zip(_COUNTED, _SCALES, strict=True) if switches else [(0, s) for s in _SCALES[1:]]
     for count, scale in later if switches or singles else ():
