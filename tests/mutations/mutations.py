@@ -553,6 +553,13 @@ MUTATIONS = [
         "test_rows_padded_to_the_longest_of_their_batch_are_refused[ragged, then a mean]",
     ),
     mutation(
+        1, "crossed columns are taken for ones of a stated length", "sampling/one_shape.py",
+        'shape.op.get_attr("N") == 0 and all(', "True or all(",
+        "sampling/test_declared.py::"
+        "test_rows_padded_to_the_longest_of_their_batch_are_refused"
+        "[crossed with as many as a row has]",
+    ),
+    mutation(
         1, "batches that no stage of .batch() has made are not looked into",
         "sampling/one_shape.py", "if gives_batches or makes_batches", "if makes_batches",
         "sampling/test_declared.py::"

@@ -584,6 +584,9 @@ PADDED = {
     "sparse, then a mean": LENGTHS.ragged_batch(4).map(
         lambda x, y: (tf.reduce_mean(tf.sparse.to_dense(x.to_sparse()), 1), y)
     ),
+    "crossed with as many as a row has": PARSED.map(
+        lambda x: tf.sparse.to_dense(tf.sparse.cross_hashed([tf.cast(x, "int64")] * 2, 5))
+    ).map(lambda x: tf.reduce_mean(tf.cast(x, "float32"), 1, keepdims=True)),
     "resized": LENGTHS.padded_batch(4).map(
         lambda x, y: (tf.image.resize(x[:, :, None, None], (2, 1)), y)
     ),
@@ -609,6 +612,9 @@ def test_rows_padded_to_the_longest_of_their_batch_are_refused(data):
         .batch(4),
         unequal([3, 3]),
         PARSED.map(lambda x: tf.RaggedTensor.from_sparse(x).to_tensor(shape=(None, 10))),
+        ROWS.batch(4).map(
+            lambda x, y: keras.layers.HashedCrossing(10, output_mode="one_hot")((y, y))
+        ),
     ],
 )
 def test_rows_of_one_length_are_taken_and_their_shape_is_known(data):

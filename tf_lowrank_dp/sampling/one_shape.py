@@ -160,6 +160,11 @@ def _padding(graph: tf.Graph) -> str:
 
 def _states_lengths(shape: tf.Tensor, first: int = 1) -> bool:
     """Whether a shape is known, but for the number of rows."""
+    if shape.op.type == "SparseCross":  # `HashedCrossing`: of columns, of which each row has all
+        return shape.op.get_attr("N") == 0 and all(
+            tensor.shape.rank is not None and tensor.shape[1:].is_fully_defined()
+            for tensor in shape.op.inputs
+        )
     known = tf.get_static_value(shape, partial=True)
     return (
         known is not None
