@@ -1052,6 +1052,12 @@ MUTATIONS = [
         "training/test_written_beside.py::test_a_bank_that_a_callback_fills_is_warned_of[weight]",
     ),
     mutation(
+        8, "what evaluate writes into a bank is not told", "training/fit.py",
+        "if not called_by_fit(kwargs):  # which looks itself", "if False:",
+        "training/test_written_beside.py::"
+        "test_a_bank_that_a_model_fills_when_it_is_asked_is_warned_of_at_once[evaluate]",
+    ),
+    mutation(
         15, "files say nothing of values that were computed from private ones",
         "training/post_processing.py", "SPENDING.computed(", "list(",
         "training/test_spent_values.py::"

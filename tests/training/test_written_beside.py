@@ -1,6 +1,7 @@
 """What a callback writes into variables that steps read and nobody trains is told.
 
 Guarantee (`told_what_is_written_beside`): `fit` warns where others have written such a variable.
+Guarantee (`tell_what_is_written_beside`): so do `evaluate`, `predict`, `save` and `save_weights`.
 """
 
 import warnings
@@ -103,6 +104,57 @@ def test_a_bank_that_is_filled_between_two_calls_is_warned_of(where, case, data)
     assert warned_of(model, data) == 0
     variable.assign(np.ones(3))
     assert warned_of(model, data) == 1
+
+
+class Adapts(keras.Sequential):
+    """Writes what it is asked with into the variable that its steps read."""
+
+    writes = False
+
+    def test_step(self, data):
+        self.fill(keras.tree.flatten(data)[0])
+        return super().test_step(data)
+
+    def predict_step(self, data):
+        self.fill(keras.tree.flatten(data)[0])
+        return super().predict_step(data)
+
+    def fill(self, x):
+        if self.writes:
+            self.layers[-1].kept.assign(tf.reduce_max(x, 0)[:3])
+
+
+@pytest.mark.parametrize("ask", ["evaluate", "predict"])
+def test_a_bank_that_a_model_fills_when_it_is_asked_is_warned_of_at_once(ask, private, data):
+    """No `fit` followed: the exact maximum of a feature was in the file, without a word."""
+    model = Adapts([keras.Input((5,)), keras.layers.Dense(3), Bank()])
+    private(model, noise_multiplier=2.0, delta=1e-3)
+    assert warned_of(model, data) == 0
+    given = data() if ask == "evaluate" else data()[:1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        getattr(model, ask)(*given, verbose=0)
+    model.writes = True
+    model.make_test_function(force=True)
+    model.make_predict_function(force=True)
+    with pytest.warns(UserWarning, match=NEVER_TRAINED):
+        getattr(model, ask)(*given, verbose=0)
+
+
+@pytest.mark.parametrize("file", ["model.keras", "model.weights.h5"])
+def test_a_bank_that_was_filled_after_training_is_warned_of_when_it_is_saved(
+    file, case, data, tmp_path
+):
+    model, variable = case("weight")
+    save = model.save if file.endswith("keras") else model.save_weights
+    assert warned_of(model, data) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        save(tmp_path / file)
+    variable.assign(data()[0].max(0)[:3])
+    with pytest.warns(UserWarning, match=NEVER_TRAINED):
+        save(tmp_path / file)
+    assert warned_of(model, data) == 0
 
 
 def test_a_bank_that_a_source_of_data_fills_is_warned_of(case, data):

@@ -39,7 +39,10 @@ from tf_lowrank_dp.training.unit_arguments import check_units
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
 from tf_lowrank_dp.training.watched_weights import as_list, changes_are_told, known_to_graphs
 from tf_lowrank_dp.training.worker_callbacks import ended_together, in_step
-from tf_lowrank_dp.training.written_beside import told_what_is_written_beside
+from tf_lowrank_dp.training.written_beside import (
+    tell_what_is_written_beside,
+    told_what_is_written_beside,
+)
 
 
 @ended_together
@@ -249,7 +252,11 @@ def _without_training(model: keras.Model, own: Callable, *args: Any, **kwargs: A
         size = given.arguments.get("batch_size")
         given.arguments["x"] = evaluation_data(given.arguments["x"], size)
     with changes_are_told(model):
-        return own(*given.args, **given.kwargs)
+        try:
+            return own(*given.args, **given.kwargs)
+        finally:
+            if not called_by_fit(kwargs):  # which looks itself
+                tell_what_is_written_beside(model)
 
 
 def _steps_taken(model: keras.Model, data: TrainingData) -> int:

@@ -1,7 +1,8 @@
 """Variables that the steps of `fit` read and nobody trains: that others write them is warned of.
 
-A bank of features, or the centres of classes, which a callback computes of private data go into the
-next steps and into files without clip or noise, and nobody can see what they were made of.
+A bank of features, or the centres of classes, which a callback or a `test_step` computes of private
+data go into the next steps and into files without clip or noise, and nobody can see what they were
+made of.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import tensorflow as tf
 from tf_lowrank_dp._tensorflow import value_behind
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.training.state import find_run
+from tf_lowrank_dp.training.state import Run, find_run
 
 _Digests = dict[int, tuple[weakref.ref, bytes]]  # by `id` of the handles of variables
 _LAST: weakref.WeakKeyDictionary[keras.Model, _Digests] = weakref.WeakKeyDictionary()
@@ -36,33 +37,42 @@ def told_what_is_written_beside(model: keras.Model) -> Iterator[None]:
     Args:
         model: private, whose run has begun, and none of whose callbacks were called.
     """
-    _compare(model)
+    tell_what_is_written_beside(model)
     try:
         yield
     finally:
-        _compare(model)
+        tell_what_is_written_beside(model)
 
 
-def _compare(model: keras.Model) -> None:
-    before, now = _LAST.get(model, {}), _digests(model)
+def tell_what_is_written_beside(model: keras.Model) -> None:
+    """Compares with the last look, and warns.
+
+    Guarantee: once a model has trained, `evaluate` and `predict` look when they end, and `save` and
+    `save_weights` before they write: what these call, and what came before them, is told of without
+    another `fit`.
+
+    Args:
+        model: private; nothing is known of one that has not trained.
+    """
+    run = find_run(model)
+    if run is None:
+        return
+    before, now = _LAST.get(model, {}), _digests(model, run)
     _LAST[model] = now
     was = {key: digest for key, (handle, digest) in before.items() if handle() is not None}
     if any(was.get(key, digest) != digest for key, (_, digest) in now.items()):
         warnings.warn(
             f"Expected variables that the steps of '{model.name}' read and nobody trains to stay "
-            "as they are. Received: others, which a callback or other code has written. If that "
-            "was computed of private data, it is in the next steps and in files without clip or "
-            "noise, which no epsilon says: leave it out. Of released weights compute it in "
-            "tfdp.post_processing, of the model that holds the variable, and of all that it is "
-            "computed from. Of public data it may be anything.",
+            "as they are. Received: others, which a callback, a test_step or other code has "
+            "written. If that was computed of private data, it is in the next steps and in files "
+            "without clip or noise, which no epsilon says: leave it out. Of released weights "
+            "compute it in tfdp.post_processing, of the model that holds the variable, and of all "
+            "that it is computed from. Of public data it may be anything.",
             stacklevel=2,
         )
 
 
-def _digests(model: keras.Model) -> _Digests:
-    run = find_run(model)
-    if run is None:
-        return {}
+def _digests(model: keras.Model, run: Run) -> _Digests:
     untrained = [v for v in model.non_trainable_weights if not SPENDING.ledger([v]).num_steps]
     handles = [v.value.handle for v in untrained] + SPENDING.reads_without_record(run.record)
     values = [(handle, value_behind(handle)) for handle in handles]
