@@ -1053,9 +1053,9 @@ MUTATIONS = [
     ),
     mutation(
         8, "what evaluate writes into a bank is not told", "training/fit.py",
-        "if not called_by_fit(kwargs):  # which looks itself", "if False:",
+        "nullcontext() if called_by_fit(kwargs) else", "nullcontext() if True else",
         "training/test_written_beside.py::"
-        "test_a_bank_that_a_model_fills_when_it_is_asked_is_warned_of_at_once[evaluate]",
+        "test_a_bank_that_a_model_fills_when_it_is_asked_is_warned_of_at_once[evaluate-trained_by_fit]",
     ),
     mutation(
         15, "files say nothing of values that were computed from private ones",

@@ -1,9 +1,11 @@
 """What a callback writes into variables that steps read and nobody trains is told.
 
-Guarantee (`told_what_is_written_beside`): `fit` warns where others have written such a variable.
-Guarantee (`tell_what_is_written_beside`): so do `evaluate`, `predict`, `save` and `save_weights`.
+Guarantee (`told_what_is_written_beside`): `fit`, `evaluate` and `predict` warn where others have
+written such a variable.
+Guarantee (`tell_what_is_written_beside`): so does whatever saves the model.
 """
 
+import pickle
 import warnings
 
 import keras
@@ -124,37 +126,79 @@ class Adapts(keras.Sequential):
             self.layers[-1].kept.assign(tf.reduce_max(x, 0)[:3])
 
 
+def trained_by_fit(model, data):
+    assert warned_of(model, data) == 0
+
+
+def trained_by_a_loop(model, data):
+    sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=2)
+    trainer = tfdp.PrivateTrainer(model, sampler, steps=2)
+
+    def forward(batch):
+        logits = model(batch["x"], training=True)
+        return keras.losses.sparse_categorical_crossentropy(batch["y"], logits, True), logits
+
+    for batch in sampler:
+        trainer.apply(trainer.gradients(forward, batch))
+
+
+TRAINED = pytest.mark.parametrize("train", [trained_by_fit, trained_by_a_loop])
+
+
+@TRAINED
 @pytest.mark.parametrize("ask", ["evaluate", "predict"])
-def test_a_bank_that_a_model_fills_when_it_is_asked_is_warned_of_at_once(ask, private, data):
+def test_a_bank_that_a_model_fills_when_it_is_asked_is_warned_of_at_once(ask, train, private, data):
     """No `fit` followed: the exact maximum of a feature was in the file, without a word."""
     model = Adapts([keras.Input((5,)), keras.layers.Dense(3), Bank()])
     private(model, noise_multiplier=2.0, delta=1e-3)
-    assert warned_of(model, data) == 0
-    given = data() if ask == "evaluate" else data()[:1]
+    train(model, data)
+    model.writes = True
+    with pytest.warns(UserWarning, match=NEVER_TRAINED):
+        getattr(model, ask)(*data()[: 2 if ask == "evaluate" else 1], verbose=0)
+
+
+@pytest.mark.parametrize("train", [None, trained_by_fit, trained_by_a_loop])
+def test_a_model_that_writes_nothing_when_it_is_asked_is_not_warned_of(train, case, data, tmp_path):
+    model, _ = case("weight")
+    if train is not None:
+        train(model, data)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        getattr(model, ask)(*given, verbose=0)
-    model.writes = True
-    model.make_test_function(force=True)
-    model.make_predict_function(force=True)
-    with pytest.warns(UserWarning, match=NEVER_TRAINED):
-        getattr(model, ask)(*given, verbose=0)
+        for _ in range(2):
+            model.evaluate(*data(), verbose=0)
+            model.predict(data()[0], verbose=0)
+            model.save(tmp_path / "model.keras")
 
 
-@pytest.mark.parametrize("file", ["model.keras", "model.weights.h5"])
+SAVES = {
+    "save": lambda model, folder: model.save(folder / "model.keras"),
+    "save_weights": lambda model, folder: model.save_weights(folder / "model.weights.h5"),
+    "save_model": lambda model, folder: keras.saving.save_model(model, folder / "model.keras"),
+    "pickle": lambda model, folder: pickle.dumps(model),
+    "inside of another": lambda model, folder: keras.Sequential([model]).save(folder / "o.keras"),
+}
+
+
+@TRAINED
+@pytest.mark.parametrize("save", SAVES)
 def test_a_bank_that_was_filled_after_training_is_warned_of_when_it_is_saved(
-    file, case, data, tmp_path
+    save, train, case, data, tmp_path
 ):
     model, variable = case("weight")
-    save = model.save if file.endswith("keras") else model.save_weights
-    assert warned_of(model, data) == 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        save(tmp_path / file)
+    train(model, data)
     variable.assign(data()[0].max(0)[:3])
     with pytest.warns(UserWarning, match=NEVER_TRAINED):
-        save(tmp_path / file)
+        SAVES[save](model, tmp_path)
     assert warned_of(model, data) == 0
+
+
+def test_a_model_that_is_made_private_again_is_remembered(case, data):
+    model, variable = case("weight")
+    trained_by_fit(model, data)
+    tfdp.make_private(model, microbatch_size=4)
+    variable.assign(np.ones(3))
+    with pytest.warns(UserWarning, match=NEVER_TRAINED):
+        model.evaluate(*data(), verbose=0)
 
 
 def test_a_bank_that_a_source_of_data_fills_is_warned_of(case, data):

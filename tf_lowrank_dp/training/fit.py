@@ -6,6 +6,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import keras
@@ -39,10 +40,7 @@ from tf_lowrank_dp.training.unit_arguments import check_units
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
 from tf_lowrank_dp.training.watched_weights import as_list, changes_are_told, known_to_graphs
 from tf_lowrank_dp.training.worker_callbacks import ended_together, in_step
-from tf_lowrank_dp.training.written_beside import (
-    tell_what_is_written_beside,
-    told_what_is_written_beside,
-)
+from tf_lowrank_dp.training.written_beside import told_what_is_written_beside
 
 
 @ended_together
@@ -251,12 +249,10 @@ def _without_training(model: keras.Model, own: Callable, *args: Any, **kwargs: A
     if "x" in given.arguments:
         size = given.arguments.get("batch_size")
         given.arguments["x"] = evaluation_data(given.arguments["x"], size)
-    with changes_are_told(model):
-        try:
-            return own(*given.args, **given.kwargs)
-        finally:
-            if not called_by_fit(kwargs):  # which looks itself
-                tell_what_is_written_beside(model)
+    # `fit` looks itself, when it ends.
+    beside = nullcontext() if called_by_fit(kwargs) else told_what_is_written_beside(model)
+    with changes_are_told(model), beside:
+        return own(*given.args, **given.kwargs)
 
 
 def _steps_taken(model: keras.Model, data: TrainingData) -> int:

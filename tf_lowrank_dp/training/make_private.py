@@ -28,6 +28,7 @@ from tf_lowrank_dp.training.state import (
 )
 from tf_lowrank_dp.training.train_step import make_train_function, train_step
 from tf_lowrank_dp.training.validate_model import validate_layers, validate_model
+from tf_lowrank_dp.training.written_beside import save_own_variables
 from tf_lowrank_dp.workers import ALONE, Workers
 
 
@@ -52,6 +53,7 @@ _METHODS: dict[str, Callable] = {
     "save": save,
     "save_weights": save_weights,
     "load_weights": load_weights,
+    "save_own_variables": save_own_variables,
 }
 
 

@@ -18,7 +18,6 @@ from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.state import find_state, ledger_of, look, things_of
-from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 
 
 def save(
@@ -52,7 +51,6 @@ def save(
             "is not saved with the model. Keep tfdp.privacy_statement(model) beside the file.",
             stacklevel=2,
         )
-    tell_what_is_written_beside(model)
     if not _writes_files(model):
         return
     with _replaced(filepath, overwrite) as path:
@@ -71,7 +69,6 @@ def save_weights(
     is complete.  Shards are not.
     """
     look(model)
-    tell_what_is_written_beside(model)
     if not _writes_files(model):
         return
     if max_shard_size is not None:

@@ -31,6 +31,7 @@ from tf_lowrank_dp.training.start_run import start_run, units_of_parts
 from tf_lowrank_dp.training.state import look, refuse_other_variables, state_of
 from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model
+from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 
 _MANY_TRACES = 4
 _TRACED_ANEW = (
@@ -119,6 +120,7 @@ class PrivateTrainer:
         self._traces = 0
         seeded = getattr(sampler, "seeded", False)
         self._run = start_run(model, sampling, steps or 1, seeded=seeded)
+        tell_what_is_written_beside(model)
         self._passes = self._run.passes
         self._draws = Draws(sampling, sampling is not sampler, seeded, self._passes.had)
         self._handed_out = HandedOut(self._run)

@@ -10,15 +10,16 @@ from __future__ import annotations
 import contextlib
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp._tensorflow import value_behind
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.training.state import Run, find_run
+from tf_lowrank_dp.training.state import find_run
 
 _Digests = dict[int, tuple[weakref.ref, bytes]]  # by `id` of the handles of variables
 _LAST: weakref.WeakKeyDictionary[keras.Model, _Digests] = weakref.WeakKeyDictionary()
@@ -26,16 +27,17 @@ _LAST: weakref.WeakKeyDictionary[keras.Model, _Digests] = weakref.WeakKeyDiction
 
 @contextlib.contextmanager
 def told_what_is_written_beside(model: keras.Model) -> Iterator[None]:
-    """Looks at such variables when `fit` begins and ends.
+    """Looks at such variables when a call of `fit`, `evaluate` or `predict` begins and ends.
 
     Guarantee: `fit` warns where others have written one, of several floating-point values, on which
-    nothing is on record: between two calls of `fit`, or in one, however that ends.  Of single
-    numbers are the weights of terms that schedules change.  What is on record is told as unknown.
+    nothing is on record: between two calls, or in one, however that ends; so do `evaluate` and
+    `predict`.  Of single numbers are the weights of terms that schedules change.  What is on record
+    is told as unknown.
 
     Not claimed: values that are put back before the call ends, and what is no variable.
 
     Args:
-        model: private, whose run has begun, and none of whose callbacks were called.
+        model: private, none of whose callbacks were called yet.
     """
     tell_what_is_written_beside(model)
     try:
@@ -44,23 +46,33 @@ def told_what_is_written_beside(model: keras.Model) -> Iterator[None]:
         tell_what_is_written_beside(model)
 
 
+def save_own_variables(model: keras.Model, store: MutableMapping[str, np.ndarray]) -> None:
+    """Stores what the model's class does; of a model that was made private.
+
+    Keras calls it for every file that it writes of a model, or of one that holds it: `model.save`,
+    `keras.saving.save_model`, `save_weights`, pickles.  `export` and `tf.train.Checkpoint` do not.
+    """
+    tell_what_is_written_beside(model)
+    type(model).save_own_variables(model, store)
+
+
 def tell_what_is_written_beside(model: keras.Model) -> None:
     """Compares with the last look, and warns.
 
-    Guarantee: once a model has trained, `evaluate` and `predict` look when they end, and `save` and
-    `save_weights` before they write: what these call, and what came before them, is told of without
-    another `fit`.
+    Guarantee: where a model was trained, by `fit` or a custom loop, and others have written such a
+    variable since, who saves the model is told before the file is written.
 
     Args:
-        model: private; nothing is known of one that has not trained.
+        model: private; nothing is known of one whose training has not begun.
     """
-    run = find_run(model)
-    if run is None:
+    run, before = find_run(model), _LAST.get(model)
+    if run is None and before is None:
         return
-    before, now = _LAST.get(model, {}), _digests(model, run)
-    _LAST[model] = now
-    was = {key: digest for key, (handle, digest) in before.items() if handle() is not None}
-    if any(was.get(key, digest) != digest for key, (_, digest) in now.items()):
+    reads = [] if run is None else SPENDING.reads_without_record(run.record)
+    was = {key: each for key, each in (before or {}).items() if each[0]() is not None}
+    now = _digests(model, reads)
+    _LAST[model] = was | now
+    if any(key in was and was[key][1] != digest for key, (_, digest) in now.items()):
         warnings.warn(
             f"Expected variables that the steps of '{model.name}' read and nobody trains to stay "
             "as they are. Received: others, which a callback, a test_step or other code has "
@@ -72,9 +84,9 @@ def tell_what_is_written_beside(model: keras.Model) -> None:
         )
 
 
-def _digests(model: keras.Model, run: Run) -> _Digests:
+def _digests(model: keras.Model, reads: list[tf.Tensor]) -> _Digests:
     untrained = [v for v in model.non_trainable_weights if not SPENDING.ledger([v]).num_steps]
-    handles = [v.value.handle for v in untrained] + SPENDING.reads_without_record(run.record)
+    handles = [v.value.handle for v in untrained] + reads
     values = [(handle, value_behind(handle)) for handle in handles]
     read = [(handle, value) for handle, value in values if _is_watched(value)]
     found = digests([value for _, value in read])
