@@ -1058,6 +1058,25 @@ MUTATIONS = [
         "test_a_bank_that_a_model_fills_when_it_is_asked_is_warned_of_at_once[evaluate-trained_by_fit]",
     ),
     mutation(
+        8, "a release that is recorded hides what was written before", "training/other_releases.py",
+        "    tell_what_is_written_beside(model)\n", "",
+        "training/test_written_beside.py::"
+        "test_a_bank_is_looked_at_before_anything_is_on_record_for_it[with_a_record]",
+    ),
+    mutation(
+        8, "what a loop reads is not known until it was written", "training/trainer.py",
+        "            tell_what_is_written_beside(self._model)", "            pass",
+        "training/test_written_beside.py::"
+        "test_what_a_loop_writes_that_is_no_weight_is_warned_of_when_the_model_is_saved[False]",
+    ),
+    mutation(
+        15, "a file that is loaded under mixed_float16 loses its ledger",
+        "training/make_private.py",
+        "        record_loss_scaling(model, False)", "        pass",
+        "training/test_model_kinds.py::"
+        "test_a_file_that_is_loaded_under_mixed_float16_keeps_its_ledger[after]",
+    ),
+    mutation(
         15, "files say nothing of values that were computed from private ones",
         "training/post_processing.py", "SPENDING.computed(", "list(",
         "training/test_spent_values.py::"

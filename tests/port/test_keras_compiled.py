@@ -22,6 +22,7 @@ from tf_lowrank_dp._keras.compiled import (
     models_compiled_with,
     name_of_loss,
     observe_losses,
+    record_loss_scaling,
     record_optimizer,
     same_ranks,
     takes_training,
@@ -228,6 +229,36 @@ def test_record_optimizer_changes_what_is_saved():
     record_optimizer(model, keras.optimizers.Adam(0.25))
     saved = model.get_compile_config()["optimizer"]
     assert saved["class_name"] == "Adam" and saved["config"]["learning_rate"] == 0.25
+
+
+def test_record_loss_scaling_changes_what_is_loaded(tmp_path):
+    def loaded():
+        model.save(tmp_path / "model.keras")
+        return keras.models.load_model(tmp_path / "model.keras").optimizer
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    record_loss_scaling(model, False)  # which is not compiled
+    model.compile("sgd", "mse")
+    record_loss_scaling(model, False)
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        assert isinstance(loaded(), keras.optimizers.SGD)
+        record_loss_scaling(model, True)
+        assert isinstance(loaded(), keras.optimizers.LossScaleOptimizer)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert "auto_scale_loss" not in model.get_compile_config()
+
+
+def test_record_loss_scaling_leaves_a_compile_without_the_argument_alone():
+    class Own(keras.Sequential):
+        def compile(self, optimizer, loss):
+            super().compile(optimizer, loss)
+
+    model = Own([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    record_loss_scaling(model, False)
+    assert "auto_scale_loss" not in model.get_compile_config()
 
 
 def test_the_first_epoch_is_that_of_a_restored_backup_or_the_one_given(tmp_path):

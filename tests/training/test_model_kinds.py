@@ -345,6 +345,36 @@ def test_mixed_float16_trains_without_loss_scaling_and_drops_examples_that_overf
         np.testing.assert_array_equal(v, w)
 
 
+@pytest.mark.parametrize("compiled", ["before", "after"])
+def test_a_file_that_is_loaded_under_mixed_float16_keeps_its_ledger(
+    compiled, data, small_model, tmp_path
+):
+    """It was left out, and the epsilon of the loaded model 0 for 2.0."""
+    model, file = small_model(), tmp_path / "model.keras"
+    if compiled == "after":
+        tfdp.make_private(model)
+    model.compile(
+        tfdp.DPSGDOptimizer("adam", l2_norm_clip=1.0, noise_multiplier=1.0),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    tfdp.make_private(model)
+    model.fit(*data(), batch_size=8, verbose=0)
+    spent = tfdp.privacy_spent(model, 1e-3)
+    model.save(file)
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        for _ in range(2):  # a loaded model is saved, and loaded, as it is
+            model = keras.models.load_model(file)
+            assert tfdp.privacy_spent(model, 1e-3) == spent
+            assert "unknown" not in tfdp.privacy_statement(model, 1e-3)
+            model.save(file)
+        tfdp.make_standard(model).save(file)
+        optimizer = keras.models.load_model(file).optimizer
+        assert isinstance(optimizer, keras.optimizers.LossScaleOptimizer)  # as Keras does
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
 def test_a_nested_model_trains_as_before(twins, data, small_model):
     def build():
         inner = small_model(outputs=4)

@@ -5,9 +5,11 @@ written such a variable.
 Guarantee (`tell_what_is_written_beside`): so does whatever saves the model.
 """
 
+import gc
 import pickle
 import warnings
 
+import dp_accounting
 import keras
 import numpy as np
 import pytest
@@ -130,16 +132,21 @@ def trained_by_fit(model, data):
     assert warned_of(model, data) == 0
 
 
-def trained_by_a_loop(model, data):
+def trained_by_a_loop(model, data, read=0.0, graph=False):
     sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=2)
     trainer = tfdp.PrivateTrainer(model, sampler, steps=2)
 
     def forward(batch):
-        logits = model(batch["x"], training=True)
+        logits = model(batch["x"], training=True) - read
         return keras.losses.sparse_categorical_crossentropy(batch["y"], logits, True), logits
 
-    for batch in sampler:
+    def step(batch):
         trainer.apply(trainer.gradients(forward, batch))
+
+    if graph:
+        step = tf.function(step, reduce_retracing=True)
+    for batch in sampler:
+        step(batch)
 
 
 TRAINED = pytest.mark.parametrize("train", [trained_by_fit, trained_by_a_loop])
@@ -190,6 +197,73 @@ def test_a_bank_that_was_filled_after_training_is_warned_of_when_it_is_saved(
     with pytest.warns(UserWarning, match=NEVER_TRAINED):
         SAVES[save](model, tmp_path)
     assert warned_of(model, data) == 0
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_what_a_loop_writes_that_is_no_weight_is_warned_of_when_the_model_is_saved(
+    graph, case, data, tmp_path
+):
+    """Centres that the next step read: a record moved it by 5.9 clips."""
+    model, _ = case("weight")
+    centres = tf.Variable(tf.zeros([3]))
+    trained_by_a_loop(model, data, centres, graph)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model.save(tmp_path / "model.keras")
+    centres.assign(data()[0].mean(0)[:3])
+    with pytest.warns(UserWarning, match=NEVER_TRAINED):
+        model.save(tmp_path / "model.keras")
+
+
+def with_a_record(model, folder):
+    event = dp_accounting.GaussianDpEvent(8.0)
+    tfdp.record_release(model, event, "a mean")
+
+
+def within_a_block(model, folder):
+    other = tfdp.make_private(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)]))
+    tfdp.record_release(other, dp_accounting.GaussianDpEvent(8.0), "a mean")
+    with tfdp.post_processing(model, other):
+        pass
+
+
+def with_a_ledger_file(model, folder):
+    path = folder / "ledger.jsonl"
+    other = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    tfdp.make_private(other, ledger_path=path)
+    tfdp.record_release(other, dp_accounting.GaussianDpEvent(8.0), "a mean")
+    del other
+    gc.collect()
+    tfdp.make_private(model, ledger_path=path)
+
+
+def unfrozen(model, folder):
+    model.layers[-1].kept.trainable = True
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0), "mse")
+    x = np.zeros((24, 5), "float32")
+    model.fit(x, x[:, :3], batch_size=8, verbose=0)
+
+
+@pytest.mark.parametrize("add", [with_a_record, within_a_block, with_a_ledger_file, unfrozen])
+def test_a_bank_is_looked_at_before_anything_is_on_record_for_it(add, case, data, tmp_path):
+    """What was on record hid the write: the exact maximum was in files, without a word."""
+    model, variable = case("weight")
+    trained_by_fit(model, data)
+    variable.assign(data()[0].max(0)[:3])
+    with pytest.warns(UserWarning, match=NEVER_TRAINED):
+        add(model, tmp_path)
+
+
+def test_a_search_looks_at_what_each_trial_has_written(private, data):
+    def train(hyperparameters):
+        model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3), Bank()])
+        private(model, noise_multiplier=2.0, delta=1e-3)
+        model.fit(*data(), batch_size=8, verbose=0)
+        model.layers[-1].kept.assign(data()[0].max(0)[:3])
+        return model, 0.0
+
+    with pytest.warns(UserWarning, match=NEVER_TRAINED):
+        tfdp.PrivateSearch(mean_trials=1).run({"rate": [0.1]}, train)
 
 
 def test_a_model_that_is_made_private_again_is_remembered(case, data):

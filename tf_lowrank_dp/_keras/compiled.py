@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -169,6 +170,26 @@ def called_by_fit(arguments: dict) -> bool:
 def record_optimizer(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
     """Has a compiled model saved as one that was compiled with this optimizer."""
     model._compile_config.config["optimizer"] = optimizer
+
+
+@uses_private_names
+def record_loss_scaling(model: keras.Model, scaled: bool) -> None:
+    """Has a compiled model saved as one that was compiled with or without loss scaling.
+
+    Keras saves no `auto_scale_loss`: under `mixed_float16` a loaded model has its optimizer inside
+    of another, and what the file holds of the optimizer is left out.
+
+    Args:
+        model: of any class; nothing happens where its own `compile` has no such argument.
+        scaled: whether Keras may, which it saves nothing for.
+    """
+    config = getattr(model, "_compile_config", None)
+    parameters = inspect.signature(type(model).compile).parameters
+    if config is None or "auto_scale_loss" not in parameters:
+        return
+    config.config.pop("auto_scale_loss", None)
+    if not scaled:
+        config.config["auto_scale_loss"] = False
 
 
 @uses_private_names

@@ -7,7 +7,12 @@ from collections.abc import Mapping, MutableMapping, Sequence
 import keras
 import numpy as np
 
-from tf_lowrank_dp._keras.compiled import models_compiled_with, record_optimizer, writes_hdf5
+from tf_lowrank_dp._keras.compiled import (
+    models_compiled_with,
+    record_loss_scaling,
+    record_optimizer,
+    writes_hdf5,
+)
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending import SPENDING
@@ -63,6 +68,8 @@ def load_ledger(
 ) -> dict[str, np.ndarray]:
     """Adds the stored ledger to all that the optimizer belongs to, and gives the rest of the store.
 
+    Its models are saved without loss scaling again, as they were loaded.
+
     Guarantee: that is all of the model that is loaded with it, frozen layers that are cut out of it
     before anything else happens included.
 
@@ -71,7 +78,9 @@ def load_ledger(
     Raises:
         ValueError: the stored ledger is damaged.
     """
-    _link(optimizer)
+    for model in _link(optimizer):
+        if model.optimizer is optimizer:
+            record_loss_scaling(model, False)
     ledger, values = PrivacyLedger(prior_spend_unknown=True), None
     try:
         if _LEDGER in store.keys():

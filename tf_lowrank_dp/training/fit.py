@@ -40,7 +40,10 @@ from tf_lowrank_dp.training.unit_arguments import check_units
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
 from tf_lowrank_dp.training.watched_weights import as_list, changes_are_told, known_to_graphs
 from tf_lowrank_dp.training.worker_callbacks import ended_together, in_step
-from tf_lowrank_dp.training.written_beside import told_what_is_written_beside
+from tf_lowrank_dp.training.written_beside import (
+    tell_what_is_written_beside,
+    told_what_is_written_beside,
+)
 
 
 @ended_together
@@ -181,6 +184,7 @@ def fit(
     callbacks = in_step(workers, callbacks)
     restore_backup(model, callbacks)
     [[initial_epoch], *_] = workers.gather_numbers(first_epoch(model, initial_epoch))
+    tell_what_is_written_beside(model)  # before what is trained from now on is on record
     run = start_run(
         model,
         data.sampling,

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from tf_lowrank_dp import _validate
-from tf_lowrank_dp._keras.compiled import record_optimizer
+from tf_lowrank_dp._keras.compiled import record_loss_scaling, record_optimizer
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.spending import open_file
 from tf_lowrank_dp.training.agreement import refuse_other_workers
@@ -28,7 +28,10 @@ from tf_lowrank_dp.training.state import (
 )
 from tf_lowrank_dp.training.train_step import make_train_function, train_step
 from tf_lowrank_dp.training.validate_model import validate_layers, validate_model
-from tf_lowrank_dp.training.written_beside import save_own_variables
+from tf_lowrank_dp.training.written_beside import (
+    save_own_variables,
+    tell_what_is_written_beside,
+)
 from tf_lowrank_dp.workers import ALONE, Workers
 
 
@@ -40,6 +43,7 @@ def compile_private(model: keras.Model, *args: Any, **kwargs: Any) -> None:
     """
     look(model)
     type(model).compile(model, *args, **kwargs)
+    _save_without_loss_scaling(model)
     look(model)
 
 
@@ -113,9 +117,11 @@ def make_private(
     look(model)
     warn_about_adapted_layers(model)
     keep_no_words_of(model)
+    tell_what_is_written_beside(model)
     if ledger_path is not None and workers.is_chief:
         open_file(model, ledger_path, things_of(model))
         look(model)
+    _save_without_loss_scaling(model)
     attach_state(model, PrivateState(microbatch_size, workers=workers))
     for name, function in _METHODS.items():
         object.__setattr__(model, name, types.MethodType(function, model))
@@ -145,8 +151,15 @@ def make_standard(model: keras.Model) -> keras.Model:
     if isinstance(optimizer, DPOptimizer):
         model.optimizer = optimizer.inner_optimizer
         record_optimizer(model, optimizer.inner_optimizer)
+        record_loss_scaling(model, True)
     model.train_function = None
     return model
+
+
+def _save_without_loss_scaling(model: keras.Model) -> None:
+    """Else a file that is loaded under `mixed_float16` would lose its ledger."""
+    if isinstance(getattr(model, "optimizer", None), DPOptimizer):
+        record_loss_scaling(model, False)
 
 
 def _without_loss_scaling(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:

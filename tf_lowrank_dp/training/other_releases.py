@@ -15,6 +15,7 @@ from tf_lowrank_dp.accounting.sampling import Unit
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.function_code import layers_used_by
 from tf_lowrank_dp.training.state import find_state, look, note_in_file, things_of
+from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 
 # For each kind of layer that can be adapted, what it is given instead.
 _GIVEN = {
@@ -83,6 +84,7 @@ def record_release(
             f"Expected an event whose epsilon dp_accounting can compute. Received: {event!r}, of "
             f"which it says: {error} Correct its numbers, or pass a bound of it."
         ) from error
+    tell_what_is_written_beside(model)
     look(model)
     SPENDING.add(things_of(model), release)
     note_in_file(model)

@@ -18,6 +18,7 @@ from tf_lowrank_dp.spending.record import hold
 from tf_lowrank_dp.spending.trace import Thing
 from tf_lowrank_dp.training.state import look, note_in_file, things_of
 from tf_lowrank_dp.training.watched_weights import tell_changes
+from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 
 _Records: TypeAlias = weakref.WeakKeyDictionary[keras.Model, Record]
 _OF_OTHERS: _Records = weakref.WeakKeyDictionary()
@@ -63,6 +64,7 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
             "of one, which runs once, while the function is traced. Put it around the loop."
         )
     tell_changes(model)
+    tell_what_is_written_beside(model)
     _add_what_was_spent_on(others, model)
     before = _digests(model)
 

@@ -22,6 +22,7 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling.randomness import secret_generator
 from tf_lowrank_dp.training.other_releases import record_release
 from tf_lowrank_dp.training.state import ledger_of
+from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 from tf_lowrank_dp.workers.join import joined
 
 _NAME = "private search"
@@ -135,6 +136,7 @@ class PrivateSearch:
         for _ in range(self._number_of_trials(generator)):
             drawn = space(generator) if callable(space) else _drawn(space, generator)
             model, score = train(drawn)
+            tell_what_is_written_beside(model)
             models.append(weakref.ref(model))
             score = -math.inf if math.isnan(score) else float(score)
             entries = _entries(ledger_of(model))

@@ -119,6 +119,7 @@ class PrivateTrainer:
         self._forwards: dict[CodeType | int, JudgedForward] = {}  # the last of each code
         self._traces = 0
         seeded = getattr(sampler, "seeded", False)
+        tell_what_is_written_beside(model)  # before what it trains is on record
         self._run = start_run(model, sampling, steps or 1, seeded=seeded)
         tell_what_is_written_beside(model)
         self._passes = self._run.passes
@@ -260,6 +261,7 @@ class PrivateTrainer:
                 )
             judge.count_for(run.record)
             judge.add_reads(self._reads)
+            tell_what_is_written_beside(self._model)  # what forward reads is known from now on
             found = self._forwards[code.key] = JudgedForward(code, judge)
             self._traces += 1
             if self._traces == _MANY_TRACES:

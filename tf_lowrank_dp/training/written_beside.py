@@ -60,7 +60,8 @@ def tell_what_is_written_beside(model: keras.Model) -> None:
     """Compares with the last look, and warns.
 
     Guarantee: where a model was trained, by `fit` or a custom loop, and others have written such a
-    variable since, who saves the model is told before the file is written.
+    variable since, who saves the model is told before the file is written; whoever adds a release
+    to what is on record, or trains the variable from then on, before that.
 
     Args:
         model: private; nothing is known of one whose training has not begun.
@@ -70,7 +71,7 @@ def tell_what_is_written_beside(model: keras.Model) -> None:
         return
     reads = [] if run is None else SPENDING.reads_without_record(run.record)
     was = {key: each for key, each in (before or {}).items() if each[0]() is not None}
-    now = _digests(model, reads)
+    now = _digests(model, reads, was)
     _LAST[model] = was | now
     if any(key in was and was[key][1] != digest for key, (_, digest) in now.items()):
         warnings.warn(
@@ -84,12 +85,16 @@ def tell_what_is_written_beside(model: keras.Model) -> None:
         )
 
 
-def _digests(model: keras.Model, reads: list[tf.Tensor]) -> _Digests:
-    untrained = [v for v in model.non_trainable_weights if not SPENDING.ledger([v]).num_steps]
-    handles = [v.value.handle for v in untrained] + reads
-    values = [(handle, value_behind(handle)) for handle in handles]
-    read = [(handle, value) for handle, value in values if _is_watched(value)]
-    found = digests([value for _, value in read])
+def _digests(model: keras.Model, reads: list[tf.Tensor], was: _Digests) -> _Digests:
+    """Of what nobody trains, or trained when it was looked at last, and of other reads."""
+    untrained = {id(v) for v in model.non_trainable_weights}
+    unrecorded = [v for v in model.weights if not SPENDING.ledger([v]).num_steps]
+    handles = [(v.value.handle, id(v) in untrained) for v in unrecorded]
+    watched = [handle for handle, is_untrained in handles if is_untrained or id(handle) in was]
+    with tf.init_scope():  # a loop's graph may be traced
+        values = [(handle, value_behind(handle)) for handle in watched + reads]
+        read = [(handle, value) for handle, value in values if _is_watched(value)]
+        found = digests([value for _, value in read])
     return {
         id(handle): (weakref.ref(handle), digest)
         for (handle, _), digest in zip(read, found, strict=True)
