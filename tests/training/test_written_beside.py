@@ -207,9 +207,6 @@ def test_what_a_loop_writes_that_is_no_weight_is_warned_of_when_the_model_is_sav
     model, _ = case("weight")
     centres = tf.Variable(tf.zeros([3]))
     trained_by_a_loop(model, data, centres, graph)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        model.save(tmp_path / "model.keras")
     centres.assign(data()[0].mean(0)[:3])
     with pytest.warns(UserWarning, match=NEVER_TRAINED):
         model.save(tmp_path / "model.keras")
