@@ -7,6 +7,7 @@ A part begins with `<!-- recorded: NAME -->` and ends with `<!-- end -->`.  `tes
 """
 
 import argparse
+import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -128,7 +129,7 @@ def sst2_table() -> str:
     found: dict[tuple, list[dict]] = {}
     for run in lines("sst2"):
         chosen = run["settings"]
-        key = chosen["epsilon"], chosen["method"], chosen["learning_rate"]
+        key = chosen["epsilon"] or math.inf, chosen["method"], chosen["learning_rate"]
         found.setdefault(key, []).append(run)
     columns = "epsilon, method, rate, held out, lowest to highest, validation, seeds"
     rows = [columns.split(", ")]
@@ -139,7 +140,8 @@ def sst2_table() -> str:
             [100 * run[name] for run in runs] for name in ("held_out_accuracy", "accuracy")
         )
         name = method.removesuffix("-centred") + " centred" * method.endswith("-centred")
-        rows.append([f"{epsilon:g}", name + mark(runs), f"{rate:g}", f"{mean(held):.2f}"])
+        spent = f"{epsilon:g}" if math.isfinite(epsilon) else "none"
+        rows.append([spent, name + mark(runs), f"{rate:g}", f"{mean(held):.2f}"])
         rows[-1] += [f"{min(held):.2f} to {max(held):.2f}", f"{mean(validation):.2f}"]
         rows[-1].append(str(len(runs)))
     return table(rows) + note(lines("sst2"))
