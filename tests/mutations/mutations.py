@@ -1070,6 +1070,17 @@ MUTATIONS = [
         "test_what_a_loop_writes_that_is_no_weight_is_warned_of_when_the_model_is_saved[False]",
     ),
     mutation(
+        8, "what a loop makes anew at each step is not told", "training/function_code.py",
+        "if any(isinstance(other, _VARIABLES) for other in others):", "if False:",
+        "training/test_given_forward.py::"
+        "test_variables_and_layers_that_are_made_anew_at_each_step_are_warned_of[tf]",
+    ),
+    mutation(
+        8, "adapted layers of a loop are not told", "training/trainer.py",
+        "            warn_about_adapted_layers(self._model, forward, self._map)\n", "",
+        "training/test_other_releases.py::test_adapted_layers_are_seen_in_custom_loops[forward]",
+    ),
+    mutation(
         15, "a file that is loaded under mixed_float16 loses its ledger",
         "training/make_private.py",
         "        record_loss_scaling(model, False)", "        pass",

@@ -263,6 +263,23 @@ def test_a_search_looks_at_what_each_trial_has_written(private, data):
         tfdp.PrivateSearch(mean_trials=1).run({"rate": [0.1]}, train)
 
 
+def test_another_model_of_the_same_layers_looks_as_well(case, data, tmp_path):
+    model, variable = case("weight")
+    trained_by_fit(model, data)
+    variable.assign(data()[0].max(0)[:3])
+    other = keras.Model(model.inputs, model.outputs)
+    with pytest.warns(UserWarning, match=NEVER_TRAINED):
+        tfdp.make_private(other)
+
+
+def test_a_model_that_is_made_standard_is_looked_at_before(case, data):
+    model, variable = case("weight")
+    trained_by_fit(model, data)
+    variable.assign(data()[0].max(0)[:3])
+    with pytest.warns(UserWarning, match=NEVER_TRAINED):
+        tfdp.make_standard(model)
+
+
 def test_a_model_that_is_made_private_again_is_remembered(case, data):
     model, variable = case("weight")
     trained_by_fit(model, data)

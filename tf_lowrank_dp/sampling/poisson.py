@@ -101,7 +101,7 @@ class PoissonSampler:
         self._streams = itertools.count()
         self._worker, self._shards = 0, 1  # other numbers: see `parts`
         self._own: range | None = None
-        self._records = x if isinstance(x, Records) else None
+        self.records = x if isinstance(x, Records) else None
         self._mapped: MappedRecords | None = None
         if isinstance(x, Records):
             refuse_beside_records(y, sample_weight)
@@ -242,7 +242,7 @@ class PoissonSampler:
 
     def rows_digest(self, key: bytes, ordered: bool = True) -> str:
         """See `rows_digest`; of all rows, whichever are drawn from."""
-        return rows_digest(self._data, self._records, key, ordered)
+        return rows_digest(self._data, self.records, key, ordered)
 
     def _batches(self) -> Iterator[dict]:
         """Yields the batches of an iteration without their numbers."""

@@ -17,7 +17,6 @@ from tf_lowrank_dp._keras.compiled import called_by_fit, first_epoch
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.sampling import to_rows
 from tf_lowrank_dp.sampling.python_numbers import secret_python_numbers
-from tf_lowrank_dp.sampling.records import Records
 from tf_lowrank_dp.training.agreement import facts_of
 from tf_lowrank_dp.training.callbacks import PrivacyBudget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
@@ -25,7 +24,7 @@ from tf_lowrank_dp.training.data import TrainingData, split_rows, training_data
 from tf_lowrank_dp.training.evaluation_data import evaluation_data
 from tf_lowrank_dp.training.judged_fit import judged_graphs
 from tf_lowrank_dp.training.metrics import build_metrics
-from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
+from tf_lowrank_dp.training.other_releases import losses_of, map_of, warn_about_adapted_layers
 from tf_lowrank_dp.training.preprocessed import is_task
 from tf_lowrank_dp.training.private_choices import validates_private, warn_about_choices
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
@@ -132,7 +131,7 @@ def fit(
     validate_training_step(model)
     optimizer = private_optimizer(model)
     optimizer.check_settings()
-    warn_about_adapted_layers(model, augment, x.map if isinstance(x, Records) else None)
+    warn_about_adapted_layers(model, augment, map_of(x), *losses_of(model))
     callbacks = as_list(callbacks)
     warn_about_choices(callbacks, validates_private(x, validation_data, validation_split))
     check_units(

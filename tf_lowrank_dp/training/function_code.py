@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -18,6 +19,13 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 _NUMBERS = (bool, int, float, complex, str, bytes, type(None))
 _ARRAYS = (tf.Tensor, np.ndarray, np.generic)
 _THEMSELVES = (tf.Module, tf.Variable, keras.Layer, keras.Variable, type, ModuleType)
+_VARIABLES = (tf.Module, tf.Variable, keras.Layer, keras.Variable)
+_MADE_ANEW = (
+    "Expected a forward function that uses the variables and layers of the step before. Received: "
+    "one that uses others. If they hold what a loop has computed from its batches, one example "
+    "acts on the gradients of all, and no clip bounds that: compute it of the function's argument. "
+    "Make variables for public numbers once, before the loop, and assign them."
+)
 _LIBRARIES = ("keras", "keras_hub", "tensorflow", "numpy", "tf_lowrank_dp")
 _COPIED = 2**16  # elements of an array that may have changed inside
 _MOST = 2000  # things that are looked into
@@ -47,6 +55,8 @@ class Code:
     def is_that_of(self, other: Code) -> bool:
         """Whether a function of the same code is made of the same.
 
+        Another variable or layer than before is warned of: it may be another teacher.
+
         Raises:
             UnsupportedModelError: it uses another tensor or array than before, which a loop may
                 have computed from the batch.
@@ -54,6 +64,8 @@ class Code:
         others = list(_others(other._parts, self._parts))
         if any(isinstance(other, _ARRAYS) for other in others):
             raise _of_the_loop("another tensor or array from outside than the step before")
+        if any(isinstance(other, _VARIABLES) for other in others):
+            warnings.warn(_MADE_ANEW, stacklevel=2)
         return not others
 
 
@@ -74,8 +86,8 @@ def _of_the_loop(what: str) -> UnsupportedModelError:
         "Expected a forward function that computes of its batch whatever depends on examples. "
         f"Received: one that uses {what}. If that was computed from the batch, one example would "
         "act on the gradients of all, and no clip bounds that: compute it of the function's "
-        "argument. A public number that changes is a Python number, or a tf.Variable that is "
-        "assigned."
+        "argument. A public number that changes is a Python number, or a tf.Variable that is made "
+        "before the loop, and assigned."
     )
 
 

@@ -145,6 +145,7 @@ def make_standard(model: keras.Model) -> keras.Model:
     if find_state(model) is None and not isinstance(optimizer, DPOptimizer):
         return model
     look(model)
+    tell_what_is_written_beside(model)
     for name in _METHODS:
         model.__dict__.pop(name, None)
     detach_state(model)

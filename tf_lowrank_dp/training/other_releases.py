@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from types import FunctionType
+from typing import Any
 
 import dp_accounting
 import keras
@@ -12,6 +13,7 @@ import keras
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger, ReleaseEntry
 from tf_lowrank_dp.accounting.sampling import Unit
+from tf_lowrank_dp.sampling import PoissonSampler, Records
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.function_code import layers_used_by
 from tf_lowrank_dp.training.state import find_state, look, note_in_file, things_of
@@ -107,6 +109,17 @@ def adapted_layers(model: keras.Model, *functions: Callable | None) -> list[str]
         used = [function] if isinstance(function, keras.Layer) else layers_used_by(function)
         layers = [*layers, *(inner for each in used for inner in layers_of(each))]
     return list(dict.fromkeys(layer.name for layer in layers if _may_be_adapted(layer)))
+
+
+def map_of(data: Any) -> Callable | None:
+    """The map of `Records`, which a sampler may draw from."""
+    records = data.records if isinstance(data, PoissonSampler) else data
+    return records.map if isinstance(records, Records) else None
+
+
+def losses_of(model: keras.Model) -> list[Callable]:
+    """The losses that a model is compiled with, without those that it names."""
+    return [loss for loss in keras.tree.flatten(getattr(model, "loss", None)) if callable(loss)]
 
 
 def _functions_of(layer: keras.layers.Layer) -> list[Callable]:

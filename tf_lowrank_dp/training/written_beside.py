@@ -8,6 +8,7 @@ made of.
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 import weakref
 from collections.abc import Iterator, MutableMapping
@@ -22,7 +23,7 @@ from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.training.state import find_run
 
 _Digests = dict[int, tuple[weakref.ref, bytes]]  # by `id` of the handles of variables
-_LAST: weakref.WeakKeyDictionary[keras.Model, _Digests] = weakref.WeakKeyDictionary()
+_LAST: _Digests = {}  # whichever model they were looked at for
 
 
 @contextlib.contextmanager
@@ -64,16 +65,16 @@ def tell_what_is_written_beside(model: keras.Model) -> None:
     to what is on record, or trains the variable from then on, before that.
 
     Args:
-        model: private; nothing is known of one whose training has not begun.
+        model: of which others that share the variables may have been trained; nothing is known of
+            variables with which no training has begun.
     """
-    run, before = find_run(model), _LAST.get(model)
-    if run is None and before is None:
-        return
+    run = find_run(model)
     reads = [] if run is None else SPENDING.reads_without_record(run.record)
-    was = {key: each for key, each in (before or {}).items() if each[0]() is not None}
-    now = _digests(model, reads, was)
-    _LAST[model] = was | now
-    if any(key in was and was[key][1] != digest for key, (_, digest) in now.items()):
+    now = _digests([*_watched_weights(model), *reads])
+    was = {key: _LAST[key][1] for key, (handle, _) in now.items() if _is_known(handle())}
+    begun = now if run is not None else {key: now[key] for key in was}
+    _LAST.update(begun)
+    if any(now[key][1] != digest for key, digest in was.items()):
         warnings.warn(
             f"Expected variables that the steps of '{model.name}' read and nobody trains to stay "
             "as they are. Received: others, which a callback, a test_step or other code has "
@@ -85,20 +86,34 @@ def tell_what_is_written_beside(model: keras.Model) -> None:
         )
 
 
-def _digests(model: keras.Model, reads: list[tf.Tensor], was: _Digests) -> _Digests:
-    """Of what nobody trains, or trained when it was looked at last, and of other reads."""
-    untrained = {id(v) for v in model.non_trainable_weights}
+def _watched_weights(model: keras.Model) -> list[tf.Tensor]:
+    """Handles of what has no record, and which nobody trains, or trained at the last look."""
     unrecorded = [v for v in model.weights if not SPENDING.ledger([v]).num_steps]
+    untrained = {id(v) for v in model.non_trainable_weights}
     handles = [(v.value.handle, id(v) in untrained) for v in unrecorded]
-    watched = [handle for handle, is_untrained in handles if is_untrained or id(handle) in was]
+    return [handle for handle, is_untrained in handles if is_untrained or _is_known(handle)]
+
+
+def _is_known(handle: tf.Tensor | None) -> bool:
+    """Whether it was looked at before; of one that no longer exists another may have the number."""
+    known = _LAST.get(id(handle))
+    return known is not None and known[0]() is handle
+
+
+def _digests(handles: list[tf.Tensor]) -> _Digests:
     with tf.init_scope():  # a loop's graph may be traced
-        values = [(handle, value_behind(handle)) for handle in watched + reads]
+        values = [(handle, value_behind(handle)) for handle in handles]
         read = [(handle, value) for handle, value in values if _is_watched(value)]
         found = digests([value for _, value in read])
     return {
-        id(handle): (weakref.ref(handle), digest)
+        id(handle): (weakref.ref(handle, functools.partial(_forget, id(handle))), digest)
         for (handle, _), digest in zip(read, found, strict=True)
     }
+
+
+def _forget(key: int, reference: weakref.ref) -> None:
+    if key in _LAST and _LAST[key][0] is reference:
+        del _LAST[key]
 
 
 def _is_watched(value: tf.Tensor | None) -> bool:
