@@ -14,7 +14,7 @@ import sys
 import time
 
 _FEW = "--seeds 0 --steps 4"
-_SENTENCES = "--train-examples 1500 --held-out 200 --batch-size 64 --learning-rates 0.001"
+_SENTENCES = "--train-examples 3000 --held-out 1000 --batch-size 64 --learning-rates 0.001"
 _IMAGES = f"{_FEW} --epsilon 3 --activations relu"
 QUICK = {
     "reproductions.accuracy": f"{_IMAGES} --tasks mnist cifar10-short",
