@@ -1065,9 +1065,9 @@ MUTATIONS = [
     ),
     mutation(
         8, "what a loop reads is not known until it was written", "training/trainer.py",
-        "            tell_what_is_written_beside(self._model)  # what forward", "            pass  #",
+        "tell_what_is_written_beside(self._model)  # what forward", "pass  #",
         "training/test_written_beside.py::"
-        "test_what_a_loop_writes_that_is_no_weight_is_warned_of_when_the_model_is_saved[False]",
+        "test_what_a_loop_writes_that_is_no_weight_is_warned_of[False]",
     ),
     mutation(
         8, "what a loop makes anew at each step is not told", "training/function_code.py",
