@@ -12,7 +12,6 @@ from tf_lowrank_dp.training.budget import check_budget
 from tf_lowrank_dp.training.running_fit import allow_execution, check_run
 from tf_lowrank_dp.training.state import find_run, state_of
 from tf_lowrank_dp.training.watched_weights import act_between_steps, tell_changes
-from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 
 
 class BudgetGuard(keras.callbacks.Callback):
@@ -41,7 +40,6 @@ class BudgetGuard(keras.callbacks.Callback):
         super().__init__()
         self._steps_per_epoch, self._new_passes = steps_per_epoch, new_passes
         self._others, self.holds = others, False
-        self._update_is_known = False
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         check_run(self.model)
@@ -58,9 +56,6 @@ class BudgetGuard(keras.callbacks.Callback):
         check_budget(self.model, min(self.model.steps_per_execution, left), left)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        if not self._update_is_known:  # what its penalties and constraints read, before others act
-            tell_what_is_written_beside(self.model)
-            self._update_is_known = True
         self.holds = act_between_steps(self._others)  # which may have changed since the last step
         if self.holds:
             SPENDING.hold(self.model.weights)

@@ -20,6 +20,7 @@ from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.metrics import update_metrics
 from tf_lowrank_dp.training.running_fit import bound_to_run, executed_run
 from tf_lowrank_dp.training.state import refuse_other_variables
+from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 
 
 def train_step(model: keras.Model, batch: dict) -> dict:
@@ -117,11 +118,14 @@ def apply_gradients(
             cast = [keras.ops.cast(g, v.dtype) for g, v in zip(gradients, variables, strict=True)]
             optimizer.apply_private(cast, variables)
 
-    if tf.executing_eagerly() and judged is not None and not judged.update_is_seen:
+    is_new = judged is not None and not judged.update_is_seen
+    if tf.executing_eagerly() and is_new:
         # What is read is seen in graphs only.
         specs = [tf.TensorSpec(g.shape, g.dtype) for g in gradients]
         tf.function(update, autograph=False).get_concrete_function(*specs)
     update(*gradients)
+    if is_new:  # others may write what it reads from now on
+        tell_what_is_written_beside(model)
 
 
 def private_optimizer(model: keras.Model) -> DPOptimizer:

@@ -118,7 +118,7 @@ class PrivateTrainer:
         self._model = model
         self._reads, self._map = getattr(sampler, "reads", ()), map_of(sampler)
         self._forwards: dict[CodeType | int, JudgedForward] = {}  # the last of each code
-        self._traces, self._update_is_known = 0, False
+        self._traces = 0
         seeded = getattr(sampler, "seeded", False)
         tell_what_is_written_beside(model)  # before what it trains is on record
         self._run = start_run(model, sampling, steps or 1, seeded=seeded)
@@ -215,9 +215,6 @@ class PrivateTrainer:
         space = self._run.engine.space
         optimizer, judged = private_optimizer(self._model), self._run.judged
         apply_gradients(self._model, optimizer, space, gradients, judged)
-        if not self._update_is_known:  # what its penalties and constraints read
-            tell_what_is_written_beside(self._model)
-            self._update_is_known = True
         self._handed_out.applied()
         note = SPENDING.see if tf.executing_eagerly() else SPENDING.left_in_graph
         note(values_of(self._model))
