@@ -150,3 +150,12 @@ def test_the_checksum_of_a_graph_tells_other_signs_and_scales(kind, shape):
     found = [int(checksum(tf.constant(other(value)))) for other in OTHER_BITS]
     assert int(checksum(tf.constant(value))) not in found
     assert len({*found}) == len(found)
+
+
+@pytest.mark.parametrize("sizes", [[300_000], [300_000, 300_000]])
+def test_digests_are_the_same_while_a_graph_is_traced(sizes):
+    """Those of large variables became part of the graph, and a symbolic tensor has no bytes."""
+    variables = [tf.Variable(tf.range(size)) for size in sizes]
+    traced = []
+    tf.function(lambda: traced.extend(digests(variables))).get_concrete_function()
+    assert traced == digests(variables)

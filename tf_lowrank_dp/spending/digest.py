@@ -49,8 +49,9 @@ def digests(variables: Sequence, key: bytes = _KEY) -> list[bytes]:
     values = [present_value(variable) for variable in variables]
     digest = functools.partial(_digest, key=key)
     if sum(value.shape.num_elements() for value in values) < _WORTH_THREADS:
-        return list(map(digest, values))
-    with ThreadPoolExecutor() as threads:  # XLA's loops have one each
+        with tf.init_scope():  # a step may be traced
+            return list(map(digest, values))
+    with ThreadPoolExecutor() as threads:  # XLA's loops have one each, and no graph is traced there
         return list(threads.map(digest, values))
 
 

@@ -101,10 +101,9 @@ def _is_known(handle: tf.Tensor | None) -> bool:
 
 
 def _digests(handles: list[tf.Tensor]) -> _Digests:
-    with tf.init_scope():  # a loop's graph may be traced
-        values = [(handle, value_behind(handle)) for handle in handles]
-        read = [(handle, value) for handle, value in values if _is_watched(value)]
-        found = digests([value for _, value in read])
+    values = [(handle, value_behind(handle)) for handle in handles]
+    read = [(handle, value) for handle, value in values if _is_watched(value)]
+    found = digests([value for _, value in read])
     return {
         id(handle): (weakref.ref(handle, functools.partial(_forget, id(handle))), digest)
         for (handle, _), digest in zip(read, found, strict=True)
