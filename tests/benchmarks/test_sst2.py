@@ -2,12 +2,13 @@
 
 import json
 
-import keras_hub
 import numpy as np
 import pytest
 
 import tf_lowrank_dp as tfdp
 from benchmarks.reproductions import sst2, sst2_carriers
+
+keras_hub = pytest.importorskip("keras_hub")
 
 SHORT = "--steps 1 --batch-size 8 --held-out 8 --trained-layers 1 --sequence-length 6".split()
 
