@@ -19,6 +19,7 @@ _IMAGES = f"{_FEW} --epsilon 3 --activations relu"
 QUICK = {
     "reproductions.accuracy": f"{_IMAGES} --tasks mnist cifar10-short",
     "reproductions.ranks": f"{_IMAGES} --tasks cifar10-short",
+    "reproductions.resnet": f"{_IMAGES} --tasks cifar10-resnet8 --methods dpsgd rgp",
     "reproductions.gep_cifar10": f"{_IMAGES} --tasks cifar10-short --methods gep b-gep",
     "reproductions.gep_accuracy": f"table1 {_FEW} --epsilons 8 --learning-rates 0.5",
     "reproductions.mnist": "--examples 4000 --epochs 2",

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks.reproductions import accuracy, ranks
+from benchmarks.reproductions import accuracy, ranks, resnet
 from benchmarks.results.script_version import state
 
 DATA = tuple(
@@ -73,6 +73,8 @@ def test_a_run_spends_what_it_may_and_evaluates_both_parts(task, method):
 
 
 def test_networks_have_the_sizes_that_are_said():
-    counts = [accuracy.TASKS[name].network("relu").count_params() for name in ("mnist", "cifar10")]
-    assert counts == [pytest.approx(26e3, rel=0.05), pytest.approx(94e3, rel=0.05)]
+    said = {"mnist": 26e3, "cifar10": 94e3, "cifar10-resnet8": 78e3}
+    found = {name: accuracy.TASKS[name].network("relu").count_params() for name in said}
+    assert found == pytest.approx(said, rel=0.05)
+    assert resnet.resnet("tanh", blocks=3).count_params() == pytest.approx(272e3, rel=0.05)
     assert isinstance(accuracy.TASKS["mnist-mlp"].network("tanh"), keras.Model)

@@ -192,6 +192,15 @@ def test_the_mean_over_a_batch_is_taken_of_each_example_without_a_warning(recwar
     assert not [w for w in recwarn if "single examples" in str(w.message)]
 
 
+def test_a_loss_whose_rank_the_graph_does_not_tell_is_taken_of_each_example():
+    def squares(y_true, y_pred):
+        found = tf.square(y_true - y_pred)
+        return tf.reshape(found, tf.boolean_mask(tf.shape(found), [True, True]))
+
+    found = tf.function(PerExampleLoss(squares))(tf.constant(VALUES), tf.constant(PROBABILITIES))
+    np.testing.assert_allclose(found, ((VALUES - PROBABILITIES) ** 2).mean(-1), rtol=1e-5)
+
+
 def test_a_ratio_of_sums_over_the_batch_is_taken_of_each_example_with_a_warning():
     with pytest.warns(UserWarning, match="(?s)Expected.*mean.*Received: 'dice'.*alone"):
         PerExampleLoss("dice")(tf.constant(BINARY), tf.constant(PROBABILITIES))

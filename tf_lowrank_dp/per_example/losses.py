@@ -68,7 +68,7 @@ class PerExampleLoss(keras.losses.Loss):
         own_call = type(loss).__call__ is not keras.losses.Loss.__call__
         if not own_call and getattr(loss, "fn", None) not in _OF_THE_BATCH:
             values, no_class = _values(loss, y_true, y_pred)
-        if values is None or values.shape.rank == 0:
+        if values is None or not values.shape.rank:  # None where the graph does not tell
             if not self._tried:
                 try_alone(loss, y_true, y_pred)
                 self._tried = True
