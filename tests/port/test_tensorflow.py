@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.python.framework import config
 
 from benchmarks.speed.gpu.export import as_with_a_gpu
+from tests.kernels import skipped_without_kernel
 from tf_lowrank_dp._tensorflow import (
     elements_stay_apart,
     functions_of,
@@ -373,8 +374,10 @@ def test_an_element_that_holds_no_numbers_changes_no_other(name, compiled):
         return tf.vectorized_map(gradients, x)
 
     x = tf.random.stateless_normal([25, *IMAGES], [3, 4]).numpy()
+    with skipped_without_kernel():
+        alone = gradients(tf.constant(x[3]))
     expected = [t.numpy() for t in vectorised(tf.constant(x))]
-    for all_, one in zip(expected, gradients(tf.constant(x[3])), strict=True):
+    for all_, one in zip(expected, alone, strict=True):
         np.testing.assert_allclose(all_[3], one, rtol=2e-3, atol=1e-3)
     for bad in (np.nan, np.inf, 1e30):
         x[2, 0, 3, 3, 1] = bad

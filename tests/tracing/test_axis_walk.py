@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.kernels import skipped_without_kernel
 from tf_lowrank_dp.tracing.axis_walk import Walk
 from tf_lowrank_dp.tracing.example_axis import Joined, Rows, Unknown
 from tf_lowrank_dp.tracing.random_ops import FixedSource, random_numbers_from
@@ -206,7 +207,8 @@ def test_what_is_said_to_be_an_examples_own_does_not_change_with_others(name):
     x = np.random.default_rng(0).normal(0.0, 2.0, (SIZE, TIME, WIDTH)).astype("float32")
     other = x.copy()
     other[3] = np.random.default_rng(1).normal(0.0, 2.0, (TIME, WIDTH))
-    a, b = (np.moveaxis(function(v).numpy(), label.axis, 0) for v in (x, other))
+    with skipped_without_kernel():
+        a, b = (np.moveaxis(function(v).numpy(), label.axis, 0) for v in (x, other))
     own = np.arange(len(a)) // label.inner % SIZE == 3
     np.testing.assert_array_equal(a[~own], b[~own])
     assert np.any(a[own] != b[own])
