@@ -1476,4 +1476,16 @@ MUTATIONS = [
         "training/test_spent_values.py::"
         "test_what_ordinary_steps_leave_in_an_optimizer_leaves_the_spend_unknown",
     ),
+    mutation(
+        15, "an update in eager mode is taken for what the first was", "training/train_step.py",
+        "and not _is_updated_by_libraries(optimizer, variables)", "and read_before == 0",
+        "training/test_spent_by_updates.py::"
+        "test_what_an_eager_update_begins_to_read_later_was_spent[loop-Later]",
+    ),
+    mutation(
+        15, "what an object of Keras is given passes for its own", "training/library_code.py",
+        "if id(held) not in own:", "if False:",
+        "training/test_library_code.py::"
+        "test_what_others_wrote_or_put_into_it_is_not[another's variable]",
+    ),
 ]  # fmt: skip

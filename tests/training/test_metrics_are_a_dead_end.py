@@ -238,3 +238,38 @@ def test_metrics_of_their_own_train():
     model = Ordinary()
     assert fit(model, ["mae", keras.metrics.R2Score()])
     assert float(model.centre.result()) > 0
+
+
+class ByMetric(keras.optimizers.schedules.LearningRateSchedule):
+    """A rate that is the total of a metric, once it is switched on."""
+
+    def __init__(self, metric):
+        self.metric, self.on = metric, False
+
+    def __call__(self, step):
+        return 0.01 * self.metric.total if self.on else 1.0
+
+    def get_config(self):
+        return {}
+
+
+def test_a_rate_that_begins_to_read_a_metric_in_eager_mode_is_refused_before_the_update():
+    """It was looked at in the first update alone: one record moved the weights by 170,000."""
+    metric = keras.metrics.MeanSquaredError(name="own")
+    schedule = ByMetric(metric)
+    model = tfdp.make_private(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]))
+    inner = keras.optimizers.SGD(schedule)
+    optimizer = tfdp.DPSGDOptimizer(inner, l2_norm_clip=1.0, noise_multiplier=1.0)
+    model.compile(optimizer, "mse", metrics=[metric], run_eagerly=True)
+    weights = []
+
+    def switch(*_):
+        schedule.on = True
+        weights.extend(model.get_weights())
+
+    switched = keras.callbacks.LambdaCallback(on_epoch_end=switch)
+    x, y = np.ones((24, 4), "float32"), np.arange(24.0)[:, None]
+    with pytest.raises(tfdp.UnsupportedModelError, match="metrics that write to variables of"):
+        model.fit(x, y, batch_size=8, epochs=2, verbose=0, callbacks=[switched])
+    for found, expected in zip(model.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -352,6 +352,20 @@ def test_random_layers_write_nothing(private, data):
     assert warned_of(model, data, nothing) == 0
 
 
+@pytest.mark.parametrize("name", ["DPSGD", "RGP", "LSG", "SparseDPSGD", "DPPowerSGD"])
+def test_centres_are_the_librarys_own(name, data, tmp_path):
+    model = tfdp.make_private(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)]))
+    kind = getattr(tfdp, f"{name}Optimizer")
+    optimizer = kind("adam", l2_norm_clip=1.0, noise_multiplier=2.0, centering=True)
+    entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, entropy)
+    assert warned_of(model, data) == 0
+    trained_by_a_loop(model, data, graph=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", NEVER_TRAINED)
+        model.save_weights(tmp_path / "model.weights.h5")
+
+
 def test_who_writes_nothing_is_not_warned(case, data):
     model, variable = case("weight")
     nothing = Fills(variable, np.zeros(3))

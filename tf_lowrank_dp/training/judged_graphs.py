@@ -47,7 +47,6 @@ class JudgedGraphs:
     Attributes:
         units: of each part of a batch, once it is judged.
         method: a key of `METHODS`, by which the model is differentiated.
-        update_is_seen: whether an update of the weights was traced in `watched_update`.
     """
 
     def __init__(
@@ -69,7 +68,6 @@ class JudgedGraphs:
         self._written: dict[int, tf.Tensor] = {}
         self._run: Record | None = None
         self._circumstances: tuple = ()
-        self.update_is_seen = False
 
     def judge(self, element_spec: Nested) -> None:
         """Looks at the model as its Python code is now.
@@ -195,15 +193,22 @@ class JudgedGraphs:
         self._run = run
         self.add_reads([*self._read_of_others.values()])
 
+    @property
+    def number_read(self) -> int:
+        """How many variables steps were seen to read so far."""
+        return len(self._read)
+
     @contextlib.contextmanager
     def watched_update(self) -> Iterator[None]:
-        """Context in which the weights are updated: counts what that reads, seen in graphs only."""
+        """Context in which an update of the weights is traced: counts what that reads.
+
+        Raises:
+            UnsupportedModelError: it reads what metrics write.
+        """
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         yield
-        if not tf.executing_eagerly():
-            self.update_is_seen = True
-            self._count(traced_part(graph, before))
+        self._count(traced_part(graph, before))
 
     @contextlib.contextmanager
     def watched_metrics(self) -> Iterator[None]:

@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    ClassMethodDescriptorType,
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    WrapperDescriptorType,
-)
-from typing import Any
-
 import keras
 import tensorflow as tf
 
@@ -28,15 +15,11 @@ from tf_lowrank_dp.tracing.random_ops import random_numbers_from, seeds_kept
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.tracing.traced_part import traced_part
 from tf_lowrank_dp.training.function_code import packages_of
+from tf_lowrank_dp.training.library_code import is_library_class, is_written_in
 
 _HUB = ("keras_hub", "keras_nlp")
 _ROWWISE = (keras.layers.Resizing, keras.layers.Rescaling)  # what KerasHub's converters use
 _GIVEN_BY_KERAS = ("build", "quantize")  # wrappers, to each layer
-_BUILT_IN = (
-    *(BuiltinFunctionType, WrapperDescriptorType, MethodDescriptorType),
-    *(ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType),
-)
-_LIBRARIES = (*_HUB, "keras", "tensorflow", "contextlib", "tf_lowrank_dp")
 
 
 def is_task(model: keras.Model) -> bool:
@@ -107,34 +90,11 @@ def _is_stock(model: keras.Model) -> bool:
         functions = [f for name, f in held if callable(f) and name not in _GIVEN_BY_KERAS]
         if not (_is_stock_class(type(part)) and all(id(f) in known for f in functions)):
             return False
-    return _is_of(_HUB, model.preprocess_samples)
+    return is_written_in(_HUB, model.preprocess_samples)
 
 
 def _is_stock_class(kind: type) -> bool:
-    if kind not in _ROWWISE and not packages_of(kind) <= {*_HUB}:
-        return False
-    return all(_is_stock_entry(thing) for each in kind.__mro__ for thing in vars(each).values())
-
-
-def _is_stock_entry(thing: Any) -> bool:
-    """Whether what a class holds is data, or written in the libraries."""
-    for inside in ("__func__", "fget"):  # of methods of classes, static ones and properties
-        thing = getattr(thing, inside, None) or thing
-    if isinstance(thing, FunctionType):
-        return _is_of(_LIBRARIES, thing)
-    if isinstance(thing, type):
-        return packages_of(thing) <= {*_LIBRARIES, "builtins"}
-    return isinstance(thing, _BUILT_IN) or not (callable(thing) or hasattr(thing, "__get__"))
-
-
-def _is_of(packages: Sequence[str], function: Callable) -> bool:
-    """Whether a function or method is written in these packages, and so is what it decorates."""
-    function = getattr(function, "__func__", function)
-    if not isinstance(function, FunctionType):
-        return False
-    cells = [cell for cell in function.__closure__ or () if cell != CellType()]  # not empty
-    inside = [cell.cell_contents for cell in cells]
-    return packages_of(function) <= {*packages} and all(map(_is_stock_entry, inside))
+    return (kind in _ROWWISE or packages_of(kind) <= {*_HUB}) and is_library_class(kind)
 
 
 def _parts(model: keras.Model) -> list:

@@ -17,6 +17,7 @@ from tf_lowrank_dp.sampling.batch import PRESENCE, ROW_WEIGHT, unpack_batch
 from tf_lowrank_dp.training.added_losses import regularization_gradients
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
+from tf_lowrank_dp.training.library_code import is_library_class, is_library_object
 from tf_lowrank_dp.training.metrics import update_metrics
 from tf_lowrank_dp.training.running_fit import bound_to_run, executed_run
 from tf_lowrank_dp.training.state import refuse_other_variables
@@ -96,7 +97,8 @@ def apply_gradients(
     """Adds the gradients of weight regularisers and hands the sum to the inner optimizer.
 
     Guarantee: what was spent on other models' variables that regularisers, constraints or the inner
-    optimizer read counts, as it does for what the forward pass reads.
+    optimizer read counts, as it does for what the forward pass reads.  In eager mode, where code
+    that is not Keras' or ours takes part, each update is a graph that is looked at before it runs.
 
     Args:
         model: whose trainable variables are updated.
@@ -109,8 +111,10 @@ def apply_gradients(
     variables = model.trainable_variables
 
     def update(*gradients: tf.Tensor) -> None:
-        watched = contextlib.nullcontext() if judged is None else judged.watched_update()
-        with watched, space.updating():
+        with contextlib.ExitStack() as around:
+            around.enter_context(space.updating())
+            if judged is not None and not tf.executing_eagerly():
+                around.enter_context(judged.watched_update())
             penalties = regularization_gradients(model) if with_penalties else []
             if penalties:
                 pairs = zip(gradients, penalties, strict=True)
@@ -118,14 +122,22 @@ def apply_gradients(
             cast = [keras.ops.cast(g, v.dtype) for g, v in zip(gradients, variables, strict=True)]
             optimizer.apply_private(cast, variables)
 
-    is_new = judged is not None and not judged.update_is_seen
-    if tf.executing_eagerly() and is_new:
-        # What is read is seen in graphs only.
+    read_before = 0 if judged is None else judged.number_read
+    if tf.executing_eagerly() and not _is_updated_by_libraries(optimizer, variables):
+        # What is read is seen in graphs only, and Python may read something else at each update.
         specs = [tf.TensorSpec(g.shape, g.dtype) for g in gradients]
-        tf.function(update, autograph=False).get_concrete_function(*specs)
-    update(*gradients)
-    if is_new:  # others may write what it reads from now on
-        tell_what_is_written_beside(model)
+        tf.function(update, autograph=False).get_concrete_function(*specs)(*gradients)
+    else:
+        update(*gradients)
+    if judged is not None and judged.number_read > read_before:
+        tell_what_is_written_beside(model)  # others may write what it reads from now on
+
+
+def _is_updated_by_libraries(optimizer: DPOptimizer, variables: Sequence[keras.Variable]) -> bool:
+    """Whether no code but Keras' and ours makes an update, which reads nothing of other models."""
+    used = [optimizer.inner_optimizer]
+    used += [each for v in variables for each in (v.regularizer, v.constraint) if each is not None]
+    return is_library_class(type(optimizer)) and all(map(is_library_object, used))
 
 
 def private_optimizer(model: keras.Model) -> DPOptimizer:
