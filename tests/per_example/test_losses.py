@@ -206,6 +206,22 @@ def test_a_ratio_of_sums_over_the_batch_is_taken_of_each_example_with_a_warning(
         PerExampleLoss("dice")(tf.constant(BINARY), tf.constant(PROBABILITIES))
 
 
+@pytest.mark.parametrize("classes", [2, 3, 12])
+def test_a_loss_that_is_constant_for_examples_of_one_class_is_not_one_that_compares(classes):
+    """Balanced by the share of each class, which of a few targets is often all or nothing."""
+
+    def balanced(y_true, y_pred):
+        share, p = keras.ops.mean(1.0 - y_true), keras.ops.clip(y_pred, 1e-6, 1.0 - 1e-6)
+        ones, zeros = y_true * keras.ops.log(p), (1.0 - y_true) * keras.ops.log(1.0 - p)
+        return -keras.ops.mean(share * ones + (1.0 - share) * zeros)
+
+    y, p = np.tile([[1.0, 0.0]], (ROWS, classes))[:, :classes], np.full((ROWS, classes), 0.5)
+    with pytest.warns(UserWarning, match="for each example alone"):
+        found = PerExampleLoss(balanced)(tf.constant(y, "float32"), tf.constant(p, "float32"))
+    expected = -2.0 * np.mean(1.0 - y[0]) * np.mean(y[0]) * np.log(0.5)
+    np.testing.assert_allclose(found, np.full(ROWS, expected), rtol=1e-5)
+
+
 def test_one_value_that_compares_examples_is_refused():
     def contrastive(y_true, y_pred):
         scores = keras.ops.matmul(y_pred, keras.ops.transpose(y_true))

@@ -261,6 +261,15 @@ class Endpoint(keras.layers.Layer):
         return keras.ops.softmax(logits)
 
 
+class EndpointOfTokens(keras.layers.Layer):
+    """The same for tokens, by hand."""
+
+    def call(self, y, logits):
+        losses = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
+        self.add_loss(keras.ops.mean(losses))
+        return keras.ops.softmax(logits)
+
+
 class Distilled(keras.Sequential):
     """The loss is the model's own: that of the targets and that of a teacher."""
 
@@ -305,6 +314,49 @@ def test_a_model_with_its_own_compute_loss_equals_ordinary_training(data, assert
         return Distilled([keras.Input((5,)), keras.layers.Dense(3)])
 
     trained_alike(build, *data(), assert_same_weights)
+
+
+class OfTokens(keras.Sequential):
+    """A language model's loss, whose function flattens its positions and gives them back."""
+
+    terms = staticmethod(keras.ops.mean)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        losses = keras.losses.sparse_categorical_crossentropy(y, y_pred, from_logits=True)
+        return self.terms(losses)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        keras.ops.mean,
+        lambda losses: keras.ops.mean(keras.ops.reshape(losses, (-1,))),
+        lambda losses: keras.ops.mean(losses) + 0.1 * keras.ops.mean(keras.ops.square(losses)),
+        lambda losses: keras.ops.sum(losses) / keras.ops.cast(keras.ops.size(losses), "float32"),
+    ],
+    ids=["mean", "flattened", "two terms", "by size"],
+)
+def test_a_mean_over_examples_and_tokens_equals_ordinary_training(terms, assert_same_weights):
+    def build():
+        keras.utils.set_random_seed(0)
+        layers = [keras.Input((6,)), keras.layers.Embedding(9, 4), keras.layers.Dense(9)]
+        model = OfTokens(layers)
+        model.terms = terms
+        return model
+
+    rng = np.random.default_rng(0)
+    trained_alike(build, *rng.integers(0, 9, (2, 32, 6)), assert_same_weights)
+
+
+def test_an_added_mean_over_examples_and_tokens_equals_ordinary_training(assert_same_weights):
+    def build():
+        keras.utils.set_random_seed(0)
+        names = {"x": keras.Input((6,), name="x"), "y": keras.Input((6,), name="y", dtype="int32")}
+        logits = keras.layers.Dense(9)(keras.layers.Embedding(9, 4)(names["x"]))
+        return keras.Model(names, EndpointOfTokens()(names["y"], logits))
+
+    x, y = np.random.default_rng(0).integers(0, 9, (2, 32, 6))
+    trained_alike(build, {"x": x, "y": y}, None, assert_same_weights)
 
 
 def test_a_compute_loss_that_mixes_examples_is_refused(private, data):

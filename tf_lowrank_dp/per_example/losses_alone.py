@@ -12,7 +12,7 @@ from tf_lowrank_dp._keras.scopes import attach_mask
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 
-_ROWS, _UNKNOWN_SIZE = 4, 8
+_ROWS, _UNKNOWN_SIZE = 12, 8
 
 
 def one_by_one(

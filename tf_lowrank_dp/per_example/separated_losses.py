@@ -10,6 +10,7 @@ own example alone is checked by the probe, as for any other loss.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -126,14 +127,22 @@ class _Reader:
         return _Part(total, parts[0].is_sum)
 
     def _reduced(self, tensor: tf.Tensor, is_sum: bool) -> _Part | None:
-        while tensor.op.type == "Reshape":  # the mean of all is the same in any shape
-            tensor = tensor.op.inputs[0]
-        if tensor.shape.rank == 0:
-            return self.part(tensor)
-        if tensor.shape.rank is None or tensor.shape[0] != self.rows:
+        """The mean or sum of all, which is the same in any shape: that with the examples first.
+
+        Where their number is not known, it is the one with the longest rows: functions of
+        positions, and people, flatten them into the first axis.
+        """
+        shapes = [tensor]
+        while shapes[-1].op.type == "Reshape":
+            shapes.append(shapes[-1].op.inputs[0])
+        if shapes[-1].shape.rank == 0:
+            return self.part(shapes[-1])
+        found = [each for each in shapes if each.shape.rank and each.shape[0] == self.rows]
+        if not found:
             return None
+        values = max(found, key=_row_length)
         reduce = tf.reduce_sum if is_sum else tf.reduce_mean
-        return _Part(reduce(tensor, list(range(1, tensor.shape.rank))), is_sum)
+        return _Part(reduce(values, list(range(1, values.shape.rank))), is_sum)
 
     def _scaled(self, loss: tf.Tensor) -> _Part | None:
         """A product or quotient with something that is no example's."""
@@ -167,6 +176,10 @@ class _Reader:
         if value % rows or elements % value:
             return False
         return rows > 1 or value in (1, elements)
+
+
+def _row_length(tensor: tf.Tensor) -> float:
+    return math.prod(math.inf if length is None else length for length in tensor.shape[1:])
 
 
 def _summed(total: tf.Tensor) -> tf.Tensor | None:
