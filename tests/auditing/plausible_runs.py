@@ -2,9 +2,12 @@
 
 Each had once leaked more than it reported: masks that followed from a seed and a row's place, an
 encoder whose ledger stayed behind, passes over shuffled data that were left early.
+
+python -m tests.auditing.plausible_runs 40
 """
 
 import dataclasses
+import sys
 
 import keras
 import numpy as np
@@ -156,3 +159,11 @@ def leave_early(trainer, model, sign):
     for batch in trainer.one_pass(batches):
         trainer.apply(trainer.gradients(forward, batch))
         break
+
+
+RUNS = (with_dropout, with_a_shared_encoder, with_passes_left_early)
+
+if __name__ == "__main__":
+    for run in RUNS:
+        scores = run(int(sys.argv[1]))
+        print(f"{run.__name__}: at least {scores.audit().epsilon:.2f}, stated {scores.epsilon:.2f}")

@@ -2,16 +2,12 @@
 
 import pytest
 
-from tests.auditing.plausible_runs import (
-    with_a_shared_encoder,
-    with_dropout,
-    with_passes_left_early,
-)
+from tests.auditing import plausible_runs
 
 RUNS = 12  # docs/auditing.md has the figures of 40
 
 
-@pytest.mark.parametrize("run", [with_dropout, with_a_shared_encoder, with_passes_left_early])
+@pytest.mark.parametrize("run", plausible_runs.RUNS)
 def test_an_audit_stays_below_what_is_reported(run):
     found = run(RUNS)
     assert found.audit().epsilon < found.epsilon

@@ -1484,8 +1484,14 @@ MUTATIONS = [
     ),
     mutation(
         15, "what an object of Keras is given passes for its own", "training/library_code.py",
-        "if id(held) not in own:", "if False:",
+        "return id(thing) in own", "return True",
         "training/test_library_code.py::"
         "test_what_others_wrote_or_put_into_it_is_not[another's variable]",
+    ),
+    mutation(
+        15, "a file of another thread counts no later steps", "optimizers/ledger_in_file.py",
+        "    if grow_elsewhere(SPENDING.records([optimizer])):", "    if False:",
+        "training/test_running_fit.py::"
+        "test_a_file_that_another_thread_saves_while_fit_goes_on_says_so[model.keras]",
     ),
 ]  # fmt: skip

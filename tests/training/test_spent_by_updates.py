@@ -59,6 +59,19 @@ def constrained(teacher, **compiled):
     return private(layer, **compiled)
 
 
+def rated(teacher, **compiled):
+    """By a method of the libraries that is bound to the teacher's variable."""
+    inner = keras.optimizers.SGD(teacher.bias.value.read_value)
+    return private(keras.layers.Dense(1), inner=inner, **compiled)
+
+
+def scheduled(teacher, **compiled):
+    """By an object of Keras that was given the teacher's variable."""
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([2], [0.1, 0.2])
+    schedule.values = [teacher.bias.value, 0.2]
+    return private(keras.layers.Dense(1), inner=keras.optimizers.SGD(schedule), **compiled)
+
+
 def copied(teacher, **compiled):
     inner = Copies(0.1)
     inner.kernel = teacher.kernel
@@ -73,7 +86,7 @@ def spent_on(model):
 BOTH = [(FIRST, STEPS), (SECOND, STEPS)]
 
 
-@pytest.mark.parametrize("make", [regularized, constrained, copied])
+@pytest.mark.parametrize("make", [regularized, constrained, copied, rated, scheduled])
 @pytest.mark.parametrize(
     "compiled", [{}, {"jit_compile": True}, {"run_eagerly": True}], ids=["graph", "xla", "eager"]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, MutableMapping, Sequence
 
 import keras
@@ -16,7 +17,14 @@ from tf_lowrank_dp._keras.compiled import (
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.spending.record import grow_elsewhere
 
+_WHILE_FIT_GOES_ON = (
+    "Expected a model that is saved between two of its steps. Received: a save in another thread "
+    "while fit trains it, so that the optimizer in the file may have seen more steps than its "
+    "ledger counts: the file says 'prior spend unknown'. Save in a callback, such as "
+    "keras.callbacks.ModelCheckpoint, or after fit."
+)
 _LEDGER, _VALUES, _FORMAT = "privacy_ledger", "private_values", "format"
 
 
@@ -40,6 +48,8 @@ def save_ledger(
     Guarantee: that are all models which are compiled with it, trained or not, private or not yet: a
     model that is loaded and compiled anew keeps its ledger in the next file.  Values that other
     code has changed are noticed, whoever writes it: `keras.saving.save_model` and `pickle` as well.
+    The file of another thread than that in which `fit` goes on says "prior spend unknown": Keras
+    writes the inner optimizer after the ledger, which may then be of later steps.
 
     Args:
         optimizer: a private one.
@@ -47,6 +57,9 @@ def save_ledger(
         store: of its file.
     """
     ledger = ledger_of(optimizer)
+    if grow_elsewhere(SPENDING.records([optimizer])):
+        ledger.mark_prior_spend_unknown()
+        warnings.warn(_WHILE_FIT_GOES_ON, stacklevel=2)
     values = SPENDING.values_to_save(optimizer, without=own)
     # Three entries: an ordinary optimizer that has as many as the file takes them for its own, and
     # nearly all have an even number.  Else Keras loads the weights and says what it leaves out.

@@ -24,7 +24,7 @@ def mark(variable: Thing, trace: Trace) -> None:
     mark_of(trace).assign(tf.stack([state, _checksum(variable)]))
 
 
-def compare(variable: Thing, trace: Trace) -> None:
+def compare(variable: Thing, trace: Trace) -> tf.Operation:
     """Notes, at this place of a graph, whether others have changed the value, and what it is now.
 
     Before a release, which reads it, and before an update.
@@ -33,7 +33,7 @@ def compare(variable: Thing, trace: Trace) -> None:
     now = _checksum(variable)
     changed = (state != _NONE) & (now != left)
     state = tf.where(changed, tf.constant(_CHANGED, tf.int64), tf.maximum(state, _LEFT))
-    mark_of(trace).assign(tf.stack([state, now]))
+    return mark_of(trace).assign(tf.stack([state, now]), read_value=False)
 
 
 def renew(variable: Thing, trace: Trace) -> None:

@@ -256,8 +256,8 @@ class Spending:
         """Has updates in graphs compare with these values, which were looked at."""
         expect_values(self._traces, variables)
 
-    def compare_in_graph(self, variables: Sequence[Thing]) -> None:
-        """Has a graph note, before a release or an update, what others have changed.
+    def compare_in_graph(self, variables: Sequence[Thing]) -> list[tf.Operation]:
+        """Has a graph note, by operations before a release or an update, what others have changed.
 
         That is since the last of these, or since now, when it is traced, before the first.
         """
@@ -266,8 +266,7 @@ class Spending:
             for _, trace in known:
                 mark_of(trace)
             self.expect(variables)
-        for variable, trace in known:
-            compare(variable, trace)
+        return [compare(variable, trace) for variable, trace in known]
 
     def left_in_graph(self, variables: Iterable[Thing]) -> None:
         """Has a graph note what an update has left, so that a look tells what others change."""

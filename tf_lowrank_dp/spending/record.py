@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import threading
 import weakref
 from collections.abc import Iterable
 
@@ -46,6 +47,7 @@ class Record:
 
     Attributes:
         reading: what steps of the run read; empty for a ledger that was loaded.
+        trained_in: the thread in which `fit` takes its steps now, or None.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Record:
         self._entry, self._counter = entry, counter
         self.updates = counter if updates is None else updates
         self.reading = Reading()
+        self.trained_in: int | None = None
         self.order = next(_orders)
 
     @property
@@ -90,6 +93,11 @@ class Record:
         if self._entry is None:
             return self._ledger
         return PrivacyLedger([dataclasses.replace(self._entry, steps=self.steps)])
+
+
+def grow_elsewhere(records: Iterable[Record]) -> bool:
+    """Whether `fit` may take steps of one in another thread, while this one goes on."""
+    return any(each.trained_in not in (None, threading.get_ident()) for each in records)
 
 
 def steps_of(runs: Iterable[Record]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -17,6 +17,7 @@ from types import (
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.training.function_code import packages_of
@@ -25,7 +26,7 @@ _BUILT_IN = (
     *(BuiltinFunctionType, WrapperDescriptorType, MethodDescriptorType),
     *(ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType),
 )
-_VARIABLES = (tf.Variable, keras.Variable)
+_PLAIN = (bool, int, float, str, bytes, type(None), tf.Tensor, np.ndarray, np.generic, tf.DType)
 _LIBRARIES = ("keras_hub", "keras_nlp", "keras", "tensorflow", "contextlib", "tf_lowrank_dp")
 
 
@@ -34,26 +35,29 @@ def is_library_class(kind: type) -> bool:
     return all(_is_of_libraries(thing) for each in kind.__mro__ for thing in vars(each).values())
 
 
-def is_library_object(thing: Any) -> bool:
-    """Whether code of the libraries alone acts where an object is used, on its own variables alone.
+def is_library_object(thing: Any, own: Container[int] = ()) -> bool:
+    """Whether an object acts by code of the libraries alone, on its own variables alone.
+
+    Functions and methods never count: what they are bound to is not looked at.
 
     Args:
-        thing: a function, or an object, of which what it holds and calls counts.
+        thing: a regulariser, constraint, schedule or optimizer, or what one of these holds.
+        own: `id` of the variables that it may hold.
     """
-    if isinstance(thing, FunctionType | MethodType):
-        return is_written_in(_LIBRARIES, thing)
+    if isinstance(thing, _PLAIN):
+        return True
+    if isinstance(thing, dict | list | tuple | set):
+        parts = thing.values() if isinstance(thing, dict) else thing
+        return all(is_library_object(part, own) for part in parts)
+    if isinstance(thing, tf.Variable | keras.Variable):
+        return id(thing) in own
+    if isinstance(thing, keras.Layer | FunctionType | MethodType):
+        return False
     if not (packages_of(type(thing)) <= {*_LIBRARIES} and is_library_class(type(thing))):
         return False
-    is_optimizer = isinstance(thing, keras.optimizers.Optimizer)
-    own = {id(variable) for variable in thing.variables} if is_optimizer else set()
-    for held in getattr(thing, "__dict__", {}).values():
-        if isinstance(held, _VARIABLES):
-            if id(held) not in own:
-                return False
-        elif callable(held) or isinstance(held, keras.optimizers.Optimizer):
-            if not is_library_object(held):
-                return False
-    return True
+    if not (callable(thing) or isinstance(thing, keras.optimizers.Optimizer)):
+        return True  # what keeps track of variables, say
+    return all(is_library_object(held, own) for held in vars(thing).values())
 
 
 def is_written_in(packages: Sequence[str], function: Callable) -> bool:

@@ -58,10 +58,12 @@ def running(model: keras.Model, run: Run) -> Iterator[None]:
     with _LOCK:
         refuse_nesting(model)
         _refuse_shared_weights(model)
-        _FITS[model] = _Fit(run, model.steps_per_execution)
+        fit = _FITS[model] = _Fit(run, model.steps_per_execution)
+        run.record.trained_in = fit.began_in
     try:
         yield
     finally:
+        run.record.trained_in = None
         del _FITS[model]
 
 

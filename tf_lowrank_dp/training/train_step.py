@@ -135,9 +135,11 @@ def apply_gradients(
 
 def _is_updated_by_libraries(optimizer: DPOptimizer, variables: Sequence[keras.Variable]) -> bool:
     """Whether no code but Keras' and ours makes an update, which reads nothing of other models."""
-    used = [optimizer.inner_optimizer]
-    used += [each for v in variables for each in (v.regularizer, v.constraint) if each is not None]
-    return is_library_class(type(optimizer)) and all(map(is_library_object, used))
+    own = {id(variable) for variable in (*variables, *optimizer.variables)}
+    used = [(v.regularizer, v.constraint) for v in variables]
+    return is_library_class(type(optimizer)) and is_library_object(
+        [optimizer.inner_optimizer, used], own
+    )
 
 
 def private_optimizer(model: keras.Model) -> DPOptimizer:

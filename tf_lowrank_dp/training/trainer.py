@@ -172,10 +172,10 @@ class PrivateTrainer:
             checks += budget_in_graph(self._model)
             refused = refuse(checks)
             look(self._model)
-            SPENDING.compare_in_graph(self._model.weights)
+            compared = SPENDING.compare_in_graph(self._model.weights)
             with tf.control_dependencies(refused):
                 noted = self._draws.released(given, checks)
-            with tf.control_dependencies([*refused, *noted]):
+            with tf.control_dependencies([*refused, *noted, *compared]):
                 gradients = self._run.engine.private_gradients(
                     with_outputs(forward),
                     batch,
@@ -209,9 +209,9 @@ class PrivateTrainer:
         refused = refuse(checks)
         look(self._model)
         if not tf.executing_eagerly():
-            with tf.control_dependencies(refused):
+            compared = SPENDING.compare_in_graph(values_of(self._model))
+            with tf.control_dependencies([*refused, *compared]):
                 gradients = withheld(gradients, checks)
-            SPENDING.compare_in_graph(values_of(self._model))
         space = self._run.engine.space
         optimizer, judged = private_optimizer(self._model), self._run.judged
         apply_gradients(self._model, optimizer, space, gradients, judged)
