@@ -340,8 +340,8 @@ ITEMS = (
         "Table 2: CIFAR-10 by epsilon",
         "DP-SGD 48.4, LSG 58.1 at 3.3",
         "level",
-        "the same CNN at epsilon 2, 3, 8: LSG 1.4, 1.6 and 2.3 points behind; ResNet of 8 layers at "
-        "3: 2.6 behind; " + _LARGE,
+        "the same CNN at epsilon 2, 3, 8: LSG 1.4, 1.6 and 2.3 points behind; ResNet of 8 layers "
+        "at 3: 2.6 behind; " + _LARGE,
         _ACCURACY_PAGE,
     ),
     Item(
