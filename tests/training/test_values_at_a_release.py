@@ -108,6 +108,18 @@ def test_a_change_before_the_last_release_is_enough(in_a_graph, loop, data):
     assert not loop.is_known()
 
 
+def test_a_change_before_the_first_release_of_a_graph_is_noticed(loop, data):
+    """Made after the release was traced and before the update was."""
+    gradients, apply = tf.function(loop.gradients), tf.function(loop.trainer.apply)
+    first, second, *_ = loop.draws
+    loop.trainer.apply(loop.gradients(first))
+    assert loop.is_known()
+    gradients.get_concrete_function(second)
+    loop.model.set_weights([value + data()[0].mean() for value in loop.model.get_weights()])
+    apply(gradients(second))
+    assert not loop.is_known()
+
+
 @pytest.mark.parametrize("in_a_graph", [False, True])
 def test_releases_that_are_added_up_for_one_update_are_known(in_a_graph, loop):
     def two(one, other):
