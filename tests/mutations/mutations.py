@@ -1484,9 +1484,9 @@ MUTATIONS = [
         "test_what_an_eager_update_begins_to_read_later_was_spent[loop-Later]",
     ),
     mutation(
-        15, "what an object of Keras is given passes for its own", "training/library_code.py",
+        15, "what an object of Keras is given passes for its own", "training/known_code.py",
         "return id(thing) in own", "return True",
-        "training/test_library_code.py::"
+        "training/test_known_code.py::"
         "test_what_others_wrote_or_put_into_it_is_not[another's variable]",
     ),
     mutation(

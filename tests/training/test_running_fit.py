@@ -441,9 +441,11 @@ def test_a_file_that_another_thread_saves_while_fit_goes_on_says_so(model, rows,
     model.fit(*rows, batch_size=OUTER, verbose=0, callbacks=[intruder])
     assert intruder.error is None
     assert not ledger_of(model).prior_spend_unknown
-    loaded = keras.models.load_model(path) if path.suffix == ".keras" else model
-    if loaded is model:
-        model.load_weights(path)
+    if path.suffix == ".keras":
+        loaded = keras.models.load_model(path)
+    else:
+        loaded = model
+        loaded.load_weights(path)
     assert ledger_of(loaded).prior_spend_unknown
 
 

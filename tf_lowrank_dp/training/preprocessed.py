@@ -15,7 +15,7 @@ from tf_lowrank_dp.tracing.random_ops import random_numbers_from, seeds_kept
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
 from tf_lowrank_dp.tracing.traced_part import traced_part
 from tf_lowrank_dp.training.function_code import packages_of
-from tf_lowrank_dp.training.library_code import is_library_class, is_written_in
+from tf_lowrank_dp.training.known_code import is_library_class, is_written_in
 
 _HUB = ("keras_hub", "keras_nlp")
 _ROWWISE = (keras.layers.Resizing, keras.layers.Rescaling)  # what KerasHub's converters use

@@ -19,6 +19,7 @@ import keras
 
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import NotPrivateError
+from tf_lowrank_dp.spending.record import grow_elsewhere
 from tf_lowrank_dp.training.state import Run, find_state, state_of
 
 
@@ -29,13 +30,11 @@ class _Fit:
     Attributes:
         run: what it counts.
         steps_per_execution: of the model when it began; Keras' loop keeps to that.
-        began_in: the thread that called it.
         thread: the thread that may execute once, as its next execution was checked; or None.
     """
 
     run: Run
     steps_per_execution: int
-    began_in: int = dataclasses.field(default_factory=threading.get_ident)
     thread: int | None = None
 
 
@@ -58,8 +57,8 @@ def running(model: keras.Model, run: Run) -> Iterator[None]:
     with _LOCK:
         refuse_nesting(model)
         _refuse_shared_weights(model)
-        fit = _FITS[model] = _Fit(run, model.steps_per_execution)
-        run.record.trained_in = fit.began_in
+        _FITS[model] = _Fit(run, model.steps_per_execution)
+        run.record.trained_in = threading.get_ident()
     try:
         yield
     finally:
@@ -86,7 +85,7 @@ def _refuse_shared_weights(model: keras.Model) -> None:
     mine = {id(variable) for variable in model.variables}
     for other, fit in _FITS.items():
         shared = any(id(variable) in mine for variable in fit.run.variables)
-        if shared and fit.began_in != threading.get_ident():
+        if shared and grow_elsewhere([fit.run.record]):
             raise RuntimeError(
                 "Expected one training of a weight at a time. Received: the fit of "
                 f"'{model.name}' while that of '{other.name}', which has weights in common with "

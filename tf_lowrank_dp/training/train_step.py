@@ -17,7 +17,7 @@ from tf_lowrank_dp.sampling.batch import PRESENCE, ROW_WEIGHT, unpack_batch
 from tf_lowrank_dp.training.added_losses import regularization_gradients
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
-from tf_lowrank_dp.training.library_code import is_library_class, is_library_object
+from tf_lowrank_dp.training.known_code import is_library_class, is_library_object
 from tf_lowrank_dp.training.metrics import update_metrics
 from tf_lowrank_dp.training.running_fit import bound_to_run, executed_run
 from tf_lowrank_dp.training.state import refuse_other_variables

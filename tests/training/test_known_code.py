@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
-from tf_lowrank_dp.training.library_code import is_library_object
+from tf_lowrank_dp.training.known_code import is_library_object
 
 schedules = keras.optimizers.schedules
 
@@ -28,7 +28,7 @@ def with_attribute(thing, name, value):
 
 LIBRARIES = {
     "adam": lambda: keras.optimizers.Adam(),
-    "adam that was built": lambda: with_attribute(keras.optimizers.Adam(), "learning_rate", 0.1),
+    "adam of another rate": lambda: with_attribute(keras.optimizers.Adam(), "learning_rate", 0.1),
     "scaled": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()),
     "schedule": lambda: keras.optimizers.SGD(schedules.CosineDecay(0.1, 10), momentum=0.9),
     "averaged": lambda: keras.optimizers.Adam(use_ema=True, weight_decay=0.1),
