@@ -43,8 +43,8 @@ def check_equal(a: tf.Tensor, b: tf.Tensor, what: str, rounding: Callable[[], fl
 def rounding(losses: Callable, batch: Nested, values: Sequence[tf.Tensor], row: int) -> float:
     """How far rounding may move the loss of a row, where numbers cancel on the way to it.
 
-    As far as it moves when each weight is up to a millionth larger, by chance.  Inputs stay: they
-    may be codes of what is missing.
+    As far as it moves when each weight is up to a millionth larger, by chance; without a limit
+    where that decides whether it is a number.  Inputs stay: they may be codes of what is missing.
 
     Args:
         losses: of a batch and values of the weights.
@@ -60,4 +60,4 @@ def rounding(losses: Callable, batch: Nested, values: Sequence[tf.Tensor], row: 
 
     loss = float(losses(batch, values)[row])
     moved = [float(losses(batch, [*map(shaken, values)])[row]) - loss for _ in range(_SHAKES)]
-    return max(map(abs, moved))
+    return max(map(abs, moved)) if np.all(np.isfinite(moved)) else np.inf
