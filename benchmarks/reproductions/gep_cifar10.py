@@ -4,8 +4,8 @@ python -m benchmarks.reproductions.gep_cifar10 --public-images FILE --tasks cifa
     --activations relu --epsilon 3 --methods gep b-gep --json accuracy.jsonl
 
 The public images are those of `gep_accuracy`; all else is `accuracy`'s: command line, tuning and
-record.  The two clips, the number of bases and how often these are found anew are those with which
-`gep_accuracy` trains.
+record.  Tasks of `resnet` can be chosen too.  The two clips, the number of bases and how often
+these are found anew are those with which `gep_accuracy` trains.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from benchmarks.optimizers import OPTIMIZERS
-from benchmarks.reproductions import accuracy
+from benchmarks.reproductions import accuracy, resnet
 
 SIDE = 32
 
@@ -58,6 +58,7 @@ def main() -> None:
     for name, residual in (("gep", True), ("b-gep", False)):
         OPTIMIZERS[name] = gep(images, residual)
         accuracy.METHODS[name] = accuracy.Method(name, centering=False)
+    accuracy.TASKS.update(resnet.TASKS)
     accuracy.main(others)
 
 
