@@ -273,6 +273,11 @@ MUTATIONS = [
         f"{HOSTILE}[sequence dpsgd]",
     ),
     mutation(
+        6, "any gradient_scale is taken", "optimizers/checks.py",
+        "_MOST_SCALE = 1e6", "_MOST_SCALE = 1e300",
+        "release/test_noise_and_scale.py::test_a_wrong_scale_is_refused",
+    ),
+    mutation(
         6, "per-layer clipping at the whole clip, accounted as a flat one", "mechanism/gaussian.py",
         "clip_factors(block, presence, clip, stability)",
         "clip_factors(block, presence, self.l2_norm_clip, stability)",
@@ -460,6 +465,44 @@ MUTATIONS = [
         "[*beside, *with_missing(*pair)]", "beside",
         "training/test_values_and_sizes.py::"
         "test_missing_values_that_become_the_mean_of_the_batch_are_refused[of_mask-nan]",
+    ),
+    mutation(
+        8, "random data on which no loss is a number say nothing", "training/probe.py",
+        "if not (compared or proven):", "if False:",
+        "training/test_probe.py::"
+        "test_losses_that_are_no_numbers_on_any_random_data_are_refused",
+    ),
+    mutation(
+        8, "conditions that seldom hold are not tried", "training/probe.py",
+        "element_spec, LowSource())", "element_spec, FixedSource())",
+        "training/test_rare_branches.py::"
+        "test_what_joins_examples_seldom_or_a_little_is_refused",
+    ),
+    mutation(
+        8, "nothing is compared beside large numbers", "training/probe.py",
+        "_LARGE = (1e3, 1e6)", "_LARGE = ()",
+        "training/test_rare_branches.py::"
+        "test_what_joins_examples_seldom_or_a_little_is_refused",
+    ),
+    mutation(
+        8, "another fit does not look again where fixed values have changed",
+        "training/judged_graphs.py", "names, digests(fixed)", "names, None",
+        "training/test_judged_graphs.py::"
+        "test_another_fit_looks_again_only_if_something_has_changed",
+    ),
+    Mutation(
+        8, "another forward of a trainer is not tried",
+        (
+            (
+                "training/trainer.py", "found = self._forwards.get(code.key)",
+                "found = next(iter(self._forwards.values()), None)",
+            ),
+            (
+                "training/trainer.py", "if found is None or not found.code.is_that_of(code):",
+                "if found is None:",
+            ),
+        ),
+        ("training/test_trainer.py::test_another_forward_is_probed_before_its_first_release",),
     ),
     mutation(
         8, "variables that a callback may raise keep their values in the probe",
@@ -705,6 +748,17 @@ MUTATIONS = [
         "test_each_example_has_numbers_of_its_own_where_rows_would_share_them[{}-coin]",
     ),
     mutation(
+        16, "draws of a model repeat one another", "tracing/secret_stream.py",
+        "tf.stack([tf.constant(0, tf.uint64), self.next_draw()])",
+        "tf.zeros([2], tf.uint64)",
+        f"{DRAWS}::test_no_number_is_drawn_twice_whatever_the_model_asks_for",
+    ),
+    mutation(
+        16, "workers with a seed have the same masks", "training/start_run.py",
+        'f"masks {workers.index}" if workers.index else "masks"', '"masks"',
+        "workers/test_behaviours.py::test_masks_of_workers_are_independent_of_each_other",
+    ),
+    mutation(
         8, "what is not proven is differentiated with all examples at once",
         "training/chosen_method.py", "    if proof.proven:\n", "    if tried:\n",
         "training/test_one_at_a_time.py::"
@@ -876,6 +930,12 @@ MUTATIONS = [
         ),
         ("training/test_spent_follows_variables.py::"
          "test_a_head_on_a_frozen_private_encoder_costs_both_and_the_encoder_only_its_own",),
+    ),
+    mutation(
+        15, "slots and averages of an optimizer inherit nothing", "training/start_run.py",
+        "*run.variables, *run.optimizer.state_variables]", "*run.variables]",
+        "training/test_spent_follows_variables.py::"
+        "test_slots_averages_and_initial_weights_of_an_optimizer_have_spent_what_they_depend_on",
     ),
     mutation(
         15, "values that other code has changed pass for those of private steps",
@@ -1083,6 +1143,13 @@ MUTATIONS = [
         "training/test_other_releases.py::test_adapted_layers_are_seen_in_custom_loops[forward]",
     ),
     mutation(
+        8, "adapted layers of a model are not told", "training/other_releases.py",
+        "return list(dict.fromkeys(layer.name for layer in layers if _may_be_adapted(layer)))",
+        "return []",
+        "training/test_other_releases.py::"
+        "test_adapted_layers_are_named_by_a_warning_and_the_statement_loaded_ones_too",
+    ),
+    mutation(
         15, "a file that is loaded under mixed_float16 loses its ledger",
         "training/make_private.py",
         "        record_loss_scaling(model, False)", "        pass",
@@ -1253,6 +1320,12 @@ MUTATIONS = [
         "            state.run.allowed_in_graphs.assign(0)\n", "            pass\n",
         "training/test_budget.py::"
         "test_the_graph_of_a_loop_takes_no_step_after_fit_has_used_its_budget",
+    ),
+    mutation(
+        13, "a trainer does not look at its budget before each gradient", "training/trainer.py",
+        "self.check_budget()\n        refuse_composites(batch)",
+        "pass\n        refuse_composites(batch)",
+        "training/test_trainer.py::test_the_budget_is_checked_before_each_gradient",
     ),
     mutation(
         8, "vectorised rolls along a negative axis are along that of the examples",

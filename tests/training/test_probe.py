@@ -164,6 +164,18 @@ def test_examples_that_see_only_some_others_are_found(mix):
         probe(model, forward, SPEC)
 
 
+def test_losses_that_are_no_numbers_on_any_random_data_are_refused():
+    """Of -1 - x^2 there is no logarithm, so no comparison could tell that rows are joined."""
+
+    def forward(batch):
+        logs = tf.math.log(-1.0 - tf.square(model(batch["x"])))[:, 0]
+        return logs + tf.math.cumulative_logsumexp(logs), ()
+
+    model = model_of(L.Dense(WIDTH))
+    with pytest.raises(tfdp.UnsupportedModelError, match="Expected finite losses on random data"):
+        probe(model, forward, SPEC)
+
+
 def test_a_custom_loop_is_probed_before_its_first_release():
     model = tfdp.make_private(model_of(Reversed()))
     model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3))

@@ -148,6 +148,18 @@ def two_runs(workers, folder):
     return {"steps": [*counts, other.ledger.num_steps], "epsilon": epsilon, "logs": history}
 
 
+def masks(workers):
+    """By how much weights behind Dropout move where each worker has one row, all seeded alike."""
+    keras.utils.set_random_seed(1)
+    head = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+    model = keras.Sequential([keras.Input((400,)), keras.layers.Dropout(0.5), head])
+    tfdp.make_private(model, workers=workers)
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1e4, noise_multiplier=0.0, seed=3)
+    model.compile(optimizer, "mse", jit_compile=False)
+    fit(model, steps=1, data=(np.ones((2, 400), "float32"), np.ones((2, 1))), batch_size=2)
+    return head.kernel.numpy().ravel()
+
+
 def draws(workers):
     """The rows that this worker draws in 400 steps, by `as_dataset` as in fit."""
     rows = np.arange(30, dtype="float32")[:, None]
@@ -180,6 +192,7 @@ def main(folder):
         "releases": releases(workers),
         "two runs": two_runs(workers, folder),
         "draws": draws(workers),
+        "masks": masks(workers),
     }
     (folder / f"{workers.index}.pickle").write_bytes(pickle.dumps(found))
     killed(workers)

@@ -9,6 +9,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+from scipy import stats
 
 import tf_lowrank_dp as tfdp
 from tests.workers.behaviours import DEVIATION
@@ -136,6 +137,14 @@ def test_every_row_is_drawn_by_one_worker_at_the_stated_rate(found):
     deviation = math.sqrt(steps * rate * (1 - rate))
     assert np.all(np.abs(counts.sum(axis=0) - steps * rate) < 5 * deviation)
     assert abs(counts.sum() - rows * steps * rate) < 5 * deviation * math.sqrt(rows)
+
+
+def test_masks_of_workers_are_independent_of_each_other(found):
+    """Both rows keep a weight in a quarter of cases, one of them in half."""
+    for moved in (worker["masks"] for worker in found):
+        rows = np.rint(2 * moved / moved.max())
+        counts = np.bincount(rows.astype(int), minlength=3)
+        assert stats.chisquare(counts, 400 * np.array([0.25, 0.5, 0.25])).pvalue > 1e-4
 
 
 def test_a_killed_worker_ends_the_others_with_a_sentence(ended, found):
