@@ -476,13 +476,13 @@ MUTATIONS = [
         8, "conditions that seldom hold are not tried", "training/probe.py",
         "element_spec, LowSource())", "element_spec, FixedSource())",
         "training/test_rare_branches.py::"
-        "test_what_joins_examples_seldom_or_a_little_is_refused",
+        "test_what_joins_examples_seldom_or_a_little_is_refused[once in a hundred steps]",
     ),
     mutation(
         8, "nothing is compared beside large numbers", "training/probe.py",
         "_LARGE = (1e3, 1e6)", "_LARGE = ()",
         "training/test_rare_branches.py::"
-        "test_what_joins_examples_seldom_or_a_little_is_refused",
+        "test_what_joins_examples_seldom_or_a_little_is_refused[a millionth, unknown]",
     ),
     mutation(
         8, "another fit does not look again where fixed values have changed",

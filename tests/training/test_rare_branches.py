@@ -45,8 +45,8 @@ def own_rows(x):
     return tf.vectorized_map(lambda row: tf.reduce_sum(row, keepdims=True) * row, x)
 
 
-def seldom(term):
-    return lambda x: tf.cond(tf.random.uniform([]) < 0.1, lambda: x + term(x), lambda: x)
+def seldom(term, share=0.1):
+    return lambda x: tf.cond(tf.random.uniform([]) < share, lambda: x + term(x), lambda: x)
 
 
 def mixed(gather):
@@ -76,11 +76,13 @@ def ones_of(x):
 
 MIXING = {
     "seldom, an unknown operation": seldom(of_mask),
+    "once in a hundred steps": seldom(of_mask, 0.01),
     "seldom, in random order": mixed(lambda x, order: tf.gather_nd(x, order[:, None])),  # 4
     "contrast of large values": lambda x: tf.where(x > 20.0, contrast(x), x),  # 30
     "filters for large values": lambda x: tf.where(x > 20.0, correlated(x), x),  # 23
     "a little": lambda x: x + 3e-3 * tf.math.cumulative_logsumexp(x),  # 7
     "a little, unknown": lambda x: x + 3e-5 * of_mask(x),
+    "a millionth, unknown": lambda x: x + 1e-6 * of_mask(x),
 }
 
 
