@@ -1,7 +1,11 @@
 """Releases by other mechanisms are composed with training, as dp_accounting composes the union."""
 
+from fractions import Fraction
+
 import dp_accounting
+import numpy as np
 import pytest
+import tensorflow as tf
 from dp_accounting import dp_event, pld, rdp
 
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, ReleaseEntry, Sampling, statement
@@ -58,7 +62,10 @@ def test_a_release_without_noise_is_not_private():
         assert PrivacyLedger([ReleaseEntry(event, "exact")]).epsilon(DELTA) == float("inf")
 
 
-@pytest.mark.parametrize("event", [None, 1.0, dp_accounting.UnsupportedDpEvent()])
+@pytest.mark.parametrize(
+    "event",
+    [None, 1.0, dp_accounting.UnsupportedDpEvent(), dp_accounting.GaussianDpEvent("a lot")],
+)
 def test_what_no_accountant_knows_is_refused(event):
     with pytest.raises(ValueError, match="(?s)Expected.*Received"):
         ReleaseEntry(event, "other")
@@ -83,3 +90,50 @@ def test_what_no_accountant_knows_is_refused(event):
 def test_an_event_that_would_count_for_less_than_nothing_is_refused(event):
     with pytest.raises(ValueError, match="(?s)Expected.*that is possible"):
         ReleaseEntry(event, "impossible")
+
+
+class OwnMean(dp_accounting.GaussianDpEvent):
+    """A subclass of a user's."""
+
+
+PARTS = [GAUSSIAN, GAUSSIAN, LAPLACE]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        dp_accounting.ComposedDpEvent(part for part in PARTS),
+        dp_accounting.ComposedDpEvent(map(lambda part: part, PARTS)),
+        dp_accounting.ComposedDpEvent(tuple(PARTS)),
+        dp_accounting.ComposedDpEvent(dict(enumerate(PARTS)).values()),
+        dp_accounting.ComposedDpEvent(
+            [OwnMean(np.float32(3.0)), OwnMean(tf.constant(3.0)), dp_accounting.LaplaceDpEvent("2")]
+        ),
+        dp_accounting.ComposedDpEvent(
+            [dp_accounting.SelfComposedDpEvent(OwnMean(Fraction(3)), np.int64(2)), LAPLACE]
+        ),
+    ],
+    ids=["generator", "map", "tuple", "values", "numbers", "counts"],
+)
+def test_an_event_counts_in_whatever_container_and_numbers_it_comes(event):
+    ledger = PrivacyLedger([ReleaseEntry(event, "three")])
+    expected = pld.PLDAccountant().compose(dp_accounting.ComposedDpEvent(PARTS))
+    assert ledger.epsilon(DELTA) == pytest.approx(expected.get_epsilon(DELTA), rel=1e-6)
+    again = PrivacyLedger.from_json(ledger.to_json())
+    assert again == ledger and again.epsilon(DELTA) == ledger.epsilon(DELTA)
+    ledger.merge(again)
+    assert ledger.num_steps == 1
+
+
+def test_what_happens_to_a_callers_event_afterwards_changes_nothing():
+    parts, weights, noise = [GAUSSIAN, LAPLACE], [0.0, 1.0], np.array(3.0)
+    events = [
+        dp_accounting.ComposedDpEvent(parts),
+        dp_event.MixtureOfGaussiansDpEvent(2.0, weights, [0.9, 0.1]),
+        dp_accounting.GaussianDpEvent(noise),
+    ]
+    ledgers = [PrivacyLedger([ReleaseEntry(event, "other")]) for event in events]
+    before = [(ledger.epsilon(DELTA), ledger.to_json()) for ledger in ledgers]
+    parts.clear()
+    weights[1], noise[...] = 0.0, 100.0
+    assert [(ledger.epsilon(DELTA), ledger.to_json()) for ledger in ledgers] == before

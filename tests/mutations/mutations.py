@@ -1215,7 +1215,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "a quantised teacher costs nothing", "spending/trace.py",
-        "else quantized_variables(thing)\n        return any",
+        "else self.later_variables\n        return any",
         "else []\n        return any",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_quantised_teacher_counts_with_its_new_variables",

@@ -92,6 +92,57 @@ def test_trials_that_cannot_be_accounted_for_are_refused():
         tfdp.PrivateSearch(1.0).run({}, lambda _: (make_model(), 1.0))
 
 
+ONLY_PLD = dp_event.DiscreteLaplaceDpEvent(0.2, 1)
+
+
+def test_what_has_no_epsilon_in_a_search_is_refused_at_the_first_trial():
+    trials = []
+
+    def train(_):
+        model, score = trial(1.0)
+        tfdp.record_release(model, ONLY_PLD, "score")
+        trials.append(model)
+        return model, score
+
+    with pytest.raises(ValueError, match="(?s)a private search needs.*Record a bound"):
+        tfdp.PrivateSearch(50.0).run({}, train)
+    assert len(trials) == 1
+
+
+def test_what_has_no_epsilon_beside_a_search_is_refused_before_it_counts():
+    best = tfdp.PrivateSearch(1.0).run({}, lambda _: trial(1.0))
+    model = make_model()
+    best.load_into(model)
+    spent = tfdp.privacy_spent(model, DELTA)
+    with pytest.raises(ValueError, match="(?s)a private search needs.*Record a bound"):
+        tfdp.record_release(model, ONLY_PLD, "count")
+    assert tfdp.privacy_spent(model, DELTA) == spent
+    tfdp.record_release(model, dp_accounting.LaplaceDpEvent(5.0), "count")
+    assert tfdp.privacy_spent(model, DELTA) > spent
+
+    other = make_model()
+    tfdp.record_release(other, ONLY_PLD, "count")
+    weights = other.get_weights()
+    with pytest.raises(ValueError, match="a private search needs"):
+        best.load_into(other)
+    for before, after in zip(weights, other.get_weights(), strict=True):
+        np.testing.assert_array_equal(before, after)
+    assert tfdp.privacy_spent(other, DELTA) > 0.0
+
+
+def test_trials_that_share_a_ledger_file_are_refused_with_a_remedy():
+    together = make_model()
+
+    def train(_):
+        trial_model, score = trial(1.0)
+        SPENDING.add(things_of(together), SPENDING.ledger(things_of(trial_model)))
+        return together, score
+
+    with pytest.raises(ValueError, match="nor share its ledger_path"):
+        for _ in range(100):
+            tfdp.PrivateSearch(5.0).run({}, train)
+
+
 def test_trials_of_different_cost_are_refused():
     noises = iter(np.linspace(1, 2, 10_000))
     with pytest.raises(ValueError, match="(?s)Expected trials of one privacy cost.*Received"):

@@ -1,5 +1,6 @@
 """What others did to the values that a private step reads leaves its own spend unknown."""
 
+import dp_accounting
 import keras
 import pytest
 import tensorflow as tf
@@ -232,6 +233,23 @@ def test_a_quantised_teacher_counts_with_its_new_variables(private, student, dat
     learner = student(teacher)
     fitted(learner, data)
     assert ledger_of(learner).num_steps == steps + learner.optimizer.iterations.numpy()
+
+
+@pytest.mark.parametrize("of_file", [False, True])
+def test_what_is_recorded_before_a_teacher_is_built_counts(of_file, student, data, tmp_path):
+    layers = [keras.layers.Dense(4), keras.layers.Dense(3)]
+    teacher, path = keras.Sequential(layers), tmp_path / "ledger.jsonl"
+    event = dp_accounting.GaussianDpEvent(4.0)
+    if of_file:
+        first = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+        tfdp.record_release(tfdp.make_private(first, ledger_path=path), event, "mean")
+        tfdp.make_private(teacher, ledger_path=path)
+    else:
+        tfdp.record_release(tfdp.make_private(teacher), event, "mean")
+    teacher.build((None, 5))
+    learner = student(teacher)
+    fitted(learner, data)
+    assert ledger_of(learner).num_steps == 1 + learner.optimizer.iterations.numpy()
 
 
 def test_copies_that_take_turns_in_a_teacher_count_each(

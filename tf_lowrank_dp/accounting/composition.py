@@ -120,7 +120,14 @@ def composed_epsilon(
 def has_search(mechanisms: tuple[Mechanism | OtherMechanism, ...]) -> bool:
     """Whether there is a private search, which is accounted for by RDP whatever was asked for."""
     others = [m for m in mechanisms if isinstance(m, OtherMechanism)]
-    return any("RepeatAndSelectDpEvent" in mechanism.event for mechanism in others)
+    return any(is_search(event_from_dict(json.loads(m.event))) for m in others)
+
+
+def is_search(event: dp_accounting.DpEvent) -> bool:
+    """Whether an event is a private search, or one of its parts is."""
+    parts = [getattr(event, "event", None), *getattr(event, "events", ())]
+    found = any(is_search(part) for part in parts if part is not None)
+    return found or isinstance(event, dp_event.RepeatAndSelectDpEvent)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -218,16 +225,26 @@ def _rdp_epsilon(
             raise _validate.error(
                 "to be 'pld' for a history with Poisson sampling and shuffled passes, which is "
                 "computed for neighbours by replacing one example",
-                "Pass accountant='pld': no bound by Renyi differential privacy is implemented.",
+                "Pass accountant='pld', or set it on the optimizer: no bound by Renyi differential "
+                "privacy is implemented.",
                 accountant="rdp",
             )
         mechanisms = _with_half_noise(mechanisms)
     accountant = rdp.RdpAccountant(neighboring_relation=_ADD_OR_REMOVE_ONE)
+    searched = any(map(is_search, others))
     for event in others:
+        if not accountant.supports(event) and searched:
+            raise _validate.error(
+                "to have a bound by Renyi differential privacy, which a private search needs of "
+                "all that is composed with it or was recorded in its trials",
+                "Record a bound that has one, such as a GaussianDpEvent or a LaplaceDpEvent.",
+                event=event,
+            )
         if not accountant.supports(event):
             raise _validate.error(
                 f"to be 'pld' for a history with {event}",
-                "Pass accountant='pld': there is no bound by Renyi differential privacy.",
+                "Pass accountant='pld', or set it on the optimizer: there is no bound by Renyi "
+                "differential privacy.",
                 accountant="rdp",
             )
     return float(accountant.compose(_event(mechanisms, others)).get_epsilon(delta))

@@ -1,12 +1,34 @@
-"""Events of dp_accounting as JSON values."""
+"""Events of dp_accounting, as our own and as JSON values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dp_accounting
+import numpy as np
 from dp_accounting import dp_event
+
+
+def own_copy(event: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
+    """The same event, of Python's numbers and of lists that nobody else can change.
+
+    Iterators are read here, once.  Of a subclass it is the class of `dp_accounting` that it has,
+    which is what accountants know.
+
+    Raises:
+        TypeError, ValueError: there is something else than events and numbers in it.
+
+    Example:
+
+    >>> parts = (dp_accounting.GaussianDpEvent(noise) for noise in (2.0, 3.0))
+    >>> len(own_copy(dp_accounting.ComposedDpEvent(parts)).events)
+    2
+    """
+    kind = next(kind for kind in type(event).__mro__ if kind.__module__ == dp_event.__name__)
+    names = inspect.signature(kind).parameters
+    return kind(**{name: _own(getattr(event, name)) for name in names})
 
 
 def event_to_dict(event: dp_accounting.DpEvent) -> dict[str, Any]:
@@ -30,6 +52,16 @@ def event_from_dict(content: Mapping[str, Any]) -> dp_accounting.DpEvent:
     if not (isinstance(kind, type) and issubclass(kind, dp_accounting.DpEvent)):
         raise ValueError(f"no event: {content['class_name']!r}")
     return kind(**{name: _made(value) for name, value in content.items() if name != "class_name"})
+
+
+def _own(value: Any) -> Any:
+    if isinstance(value, dp_accounting.DpEvent):
+        return own_copy(value)
+    if hasattr(value, "shape"):  # of NumPy or TensorFlow
+        return np.asarray(value).tolist()
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [_own(part) for part in value]
+    return value if isinstance(value, int | float) else float(value)
 
 
 def _plain(value: Any) -> Any:

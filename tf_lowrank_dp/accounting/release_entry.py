@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import dp_accounting
 import numpy as np
@@ -14,7 +16,7 @@ from dp_accounting import dp_event, pld
 
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting.composition import Mechanism, OtherMechanism
-from tf_lowrank_dp.accounting.event_text import event_to_dict
+from tf_lowrank_dp.accounting.event_text import event_to_dict, own_copy
 from tf_lowrank_dp.accounting.sampling import Unit
 
 _POSSIBLE: dict[str, Callable[[np.ndarray], bool]] = {
@@ -32,6 +34,7 @@ _POSSIBLE: dict[str, Callable[[np.ndarray], bool]] = {
 """Which numbers the attributes of events may be."""
 
 _ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+_PLD = pld.PLDAccountant(_ADD_OR_REMOVE_ONE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +42,8 @@ class ReleaseEntry:
     """Something else that was computed from the data and released, such as a private mean.
 
     Attributes:
-        event: what was done, for neighbours by adding or removing one example, or user.
+        event: what was done, for neighbours by adding or removing one example, or user; a copy of
+            what is passed.
         mechanism: a description, for reports.
         steps: how often it was done, at least 0.
         entry_id: identifies the release, so that merging ledgers does not count it twice.
@@ -69,16 +73,7 @@ class ReleaseEntry:
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
                 raise _validate.error("to be a non-empty string", "Pass a name.", **{name: value})
-        is_event = isinstance(self.event, dp_accounting.DpEvent)
-        if not is_event or not (
-            pld.PLDAccountant(_ADD_OR_REMOVE_ONE).supports(self.event)
-            or isinstance(self.event, dp_event.RepeatAndSelectDpEvent)
-        ):
-            raise _validate.error(
-                "to be an event of dp_accounting that its PLDAccountant supports",
-                "Pass one that is a bound of it, such as a GaussianDpEvent.",
-                event=self.event,
-            )
+        object.__setattr__(self, "event", _known(self.event))
         _check(self.event)
 
     @property
@@ -90,6 +85,20 @@ class ReleaseEntry:
     def mechanisms(self) -> list[Mechanism | OtherMechanism]:
         """All parts of the event, as often as they were done."""
         return list(_parts(self.event, self.steps))
+
+
+def _known(event: Any) -> dp_accounting.DpEvent:
+    """A copy of an event that an accountant knows: what callers do with theirs changes nothing."""
+    if isinstance(event, dp_accounting.DpEvent):
+        with contextlib.suppress(TypeError, ValueError):
+            copy = own_copy(event)
+            if isinstance(copy, dp_event.RepeatAndSelectDpEvent) or _PLD.supports(copy):
+                return copy
+    raise _validate.error(
+        "to be an event of dp_accounting that its PLDAccountant supports",
+        "Pass one that is a bound of it, such as a GaussianDpEvent.",
+        event=event,
+    )
 
 
 def _check(event: dp_accounting.DpEvent) -> None:

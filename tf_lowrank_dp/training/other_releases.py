@@ -12,6 +12,7 @@ import keras
 
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger, ReleaseEntry
+from tf_lowrank_dp.accounting.composition import is_search
 from tf_lowrank_dp.accounting.sampling import Unit
 from tf_lowrank_dp.sampling import PoissonSampler, Records
 from tf_lowrank_dp.spending import SPENDING
@@ -47,16 +48,18 @@ def record_release(
     training, or after weights have been loaded; whatever the model holds then depends on it.
 
     Args:
-        model: a built Keras model, private or not.
+        model: a Keras model, private or not.
         event: what was done, for neighbours by adding or removing one unit: any event that
-            `dp_accounting.pld.PLDAccountant` supports.  In a history with shuffled passes, which
+            `dp_accounting.pld.PLDAccountant` supports, beside a private search any that has a
+            bound by Renyi differential privacy.  In a history with shuffled passes, which
             is computed for neighbours by replacing one, only Gaussians have a finite epsilon.
         description: for statements.
         unit: "user" where each row that went into it was all of one user, for models that are
             trained with `unit_ids`.
 
     Raises:
-        ValueError: the event is not supported, or the description is empty.
+        ValueError: the event is not supported, has no epsilon with what the model depends on, or
+            the description is empty.
 
     Example:
 
@@ -79,18 +82,32 @@ def record_release(
             stacklevel=2,
         )
     release = PrivacyLedger([ReleaseEntry(event, description, unit=unit)])
-    try:
-        release.epsilon(_ANY_DELTA)
-    except (ArithmeticError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"Expected an event whose epsilon dp_accounting can compute. Received: {event!r}, of "
-            f"which it says: {error} Correct its numbers, or pass a bound of it."
-        ) from error
+    refuse_without_epsilon(release)
+    together = SPENDING.ledger(things_of(model))
+    together.merge(release)
+    if any(isinstance(e, ReleaseEntry) and is_search(e.event) for e in together.entries):
+        refuse_without_epsilon(together)  # as some events are beside a search
     tell_what_is_written_beside(model)
     look(model)
     SPENDING.add(things_of(model), release)
     note_in_file(model)
     look(model)
+
+
+def refuse_without_epsilon(ledger: PrivacyLedger) -> None:
+    """Tries whether `dp_accounting` can tell the epsilon of releases, before they count.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    try:
+        ledger.epsilon(_ANY_DELTA)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        events = [entry.event for entry in ledger.entries if isinstance(entry, ReleaseEntry)]
+        raise ValueError(
+            f"Expected an event whose epsilon dp_accounting can compute. Received: {events}, of "
+            f"which it says: {error} Correct its numbers, or pass a bound of it."
+        ) from error
 
 
 def adapted_layers(model: keras.Model, *functions: Callable | None) -> list[str]:

@@ -15,12 +15,12 @@ from dp_accounting import dp_event
 from scipy import optimize
 
 from tf_lowrank_dp import _validate
-from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, ReleaseEntry
 from tf_lowrank_dp.accounting.ledger_entry import Entry, mechanisms_of
 from tf_lowrank_dp.accounting.statement import reasons_of
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling.randomness import secret_generator
-from tf_lowrank_dp.training.other_releases import record_release
+from tf_lowrank_dp.training.other_releases import record_release, refuse_without_epsilon
 from tf_lowrank_dp.training.state import ledger_of
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 from tf_lowrank_dp.workers.join import joined
@@ -51,9 +51,17 @@ class BestTrial:
         Args:
             model: made as that of the trial was, and not trained since.  Compile it with a private
                 optimizer before it is saved, which keeps the ledger in the file.
+
+        Raises:
+            ValueError: there is no epsilon of the search and what the model depends on already.
         """
+        before = model.get_weights()
         model.set_weights(self.weights)
-        record_release(model, self.event, _NAME)
+        try:
+            record_release(model, self.event, _NAME)
+        except ValueError:  # weights without what they cost
+            model.set_weights(before)
+            raise
 
 
 class PrivateSearch:
@@ -140,24 +148,31 @@ class PrivateSearch:
             models.append(weakref.ref(model))
             score = -math.inf if math.isnan(score) else float(score)
             entries = _entries(ledger_of(model))
-            first = first or entries
+            if not first:
+                first, event = entries, self._event_of(entries)
             if mechanisms_of(entries) != mechanisms_of(first):
                 raise ValueError(
                     "Expected trials of one privacy cost. Received: one with another ledger than "
-                    "the first. Keep noise multiplier, batch size and steps out of the space."
+                    "the first. Keep noise multiplier, batch size and steps out of the space, and "
+                    "in train neither load another trial nor share its ledger_path."
                 )
             if best is None or score > best[0]:
                 best = score, drawn, model.get_weights()
         assert best is not None  # there is at least one trial
         score, drawn, weights = best
-        event = dp_event.RepeatAndSelectDpEvent(
-            dp_accounting.ComposedDpEvent([_event(entry) for entry in first]),
-            self.mean_trials,
-            _SHAPES[self.trials],
-        )
         for model in filter(None, (reference() for reference in models)):
             record_release(model, event, _NAME)
         return BestTrial(drawn, score, weights, event)
+
+    def _event_of(self, entries: Sequence[Entry]) -> dp_accounting.DpEvent:
+        """The search's, of one trial's: refused before others are trained if it has no epsilon."""
+        event = dp_event.RepeatAndSelectDpEvent(
+            dp_accounting.ComposedDpEvent([_event(entry) for entry in entries]),
+            self.mean_trials,
+            _SHAPES[self.trials],
+        )
+        refuse_without_epsilon(PrivacyLedger([ReleaseEntry(event, _NAME)]))
+        return event
 
     def _number_of_trials(self, generator: np.random.Generator) -> int:
         """At least 1, of the distribution that the event names."""
