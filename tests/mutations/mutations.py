@@ -643,6 +643,17 @@ MUTATIONS = [
         "test_batches_that_an_example_chooses_for_others_are_refused[filter of each file-shuffle]",
     ),
     mutation(
+        1, "an element may decide how often it is repeated", "sampling/stages.py",
+        'if kind in ("Repeat", *SOME[:2]) and count_of(op) is None:', "if False:",
+        "sampling/test_declared.py::"
+        "test_batches_that_an_example_chooses_for_others_are_refused[oversampled-shuffle]",
+    ),
+    mutation(
+        1, "a function may give one data set again and again", "sampling/repeated_rows.py",
+        "if kind in APART and (how := _repetition_inside(dataset)):", "if how := \"\":",
+        "sampling/test_repeated_rows.py::test_parts_with_common_rows_are_not[one for each of two]",
+    ),
+    mutation(
         1, "rows of a sampler's changed batches are not counted", "sampling/upstream.py",
         "if _DRAWN.batches > before[0] and", "if False and",
         "training/test_batched_data.py::"
@@ -961,6 +972,27 @@ MUTATIONS = [
         "yield Mechanism(1.0, float(event.noise_multiplier), count)",
         "yield Mechanism(1.0, 2.0 * float(event.noise_multiplier), count)",
         "accounting/test_release_entry.py::test_epsilon_is_that_of_the_union_of_all_events",
+    ),
+    mutation(
+        15, "a release is what its caller's event becomes", "accounting/release_entry.py",
+        "copy = own_copy(event)", "copy = event",
+        "accounting/test_release_entry.py::"
+        "test_what_happens_to_a_callers_event_afterwards_changes_nothing",
+        "accounting/test_release_entry.py::"
+        "test_an_event_counts_in_whatever_container_and_numbers_it_comes[generator]",
+    ),
+    mutation(
+        15, "what is recorded before a model is built does not reach its variables",
+        "spending/trace.py", "return thing.weights if quantized or self.was_unbuilt else []",
+        "return thing.weights if quantized else []",
+        "training/test_unknown_by_what_is_read.py::"
+        "test_what_is_recorded_before_a_teacher_is_built_counts",
+    ),
+    mutation(
+        15, "weights of a search stay where its cost has no epsilon", "training/private_search.py",
+        "            model.set_weights(before)\n", "",
+        "training/test_private_search.py::"
+        "test_what_has_no_epsilon_beside_a_search_is_refused_before_it_counts",
     ),
     mutation(
         15, "the ledger's file is locked by record locks, which a process loses by closing it",

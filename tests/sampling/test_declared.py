@@ -446,6 +446,15 @@ BY_VALUE = {
     "filter of each file": tf.data.Dataset.range(2)
     .flat_map(lambda file: ROWS.filter(lambda x, y: y < 9))
     .batch(4),
+    "oversampled": ROWS.flat_map(
+        lambda x, y: tf.data.Dataset.from_tensors((x, y)).repeat(
+            tf.where(y < 9, np.int64(1), np.int64(4))
+        )
+    ).batch(4),
+    "left out": ROWS.interleave(
+        lambda x, y: tf.data.Dataset.from_tensors((x, y)).take(tf.cast(y < 9, tf.int64)),
+        num_parallel_calls=2,
+    ).batch(4),
     "filter of the first version": tf.compat.v1.data.Dataset.from_tensor_slices(np.arange(10))
     .filter(lambda y: y < 9)
     .batch(4),

@@ -102,6 +102,11 @@ ACCEPTED = {
     .concatenate(PAIRS.skip(2).unbatch()),
     "halves of others' batches": R.batch(3).rebatch(2).take(2).concatenate(R.skip(4).batch(2)),
     "a share of the first rows": R.take(7).shard(2, 1).concatenate(R.skip(6)),
+    "shares side by side": tf.data.Dataset.range(2).interleave(lambda index: R.shard(2, index)),
+    "all of one": tf.data.Dataset.range(1).flat_map(lambda _: R),
+    "without a header": R.flat_map(
+        lambda x: tf.data.Dataset.from_tensor_slices([x, x]).skip(1).repeat(1)
+    ),
     "scanned halves": R.take(6).scan(0, lambda s, x: (s, x)).concatenate(R.skip(6)),
 }
 REFUSED = {
@@ -122,6 +127,9 @@ REFUSED = {
     "windows in two stages": WINDOWS.flat_map(lambda w: w.batch(4)).unbatch(),
     "windows in parts": WINDOWS.flat_map(lambda w: w.batch(2)).unbatch(),
     "windows side by side": WINDOWS.interleave(lambda w: w, cycle_length=2),
+    "repeated in a function": R.flat_map(lambda x: tf.data.Dataset.from_tensors(x).repeat(2)),
+    "one for each of two": tf.data.Dataset.range(2).flat_map(lambda _: R),
+    "one side by side": tf.data.Dataset.range(2).interleave(lambda _: R.map(lambda x: x)),
     "pairs within pairs": tf.data.Dataset.zip(tf.data.Dataset.zip(R, R.skip(1)), R),
 }
 

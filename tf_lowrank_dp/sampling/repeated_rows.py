@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_lowrank_dp._tf_data import inputs_of, kind_of, number_of, shard_of, windows_overlap
+from tf_lowrank_dp._tf_data import (
+    captured_by,
+    functions_in,
+    inputs_of,
+    kind_of,
+    number_of,
+    shard_of,
+    windows_overlap,
+)
 
 OF_ROWS = (
     "Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "AssertCardinality",
@@ -18,6 +28,7 @@ BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
 SOME = ("Take", "Skip", "Shard")
 _AGAIN = ("Repeat", "ShuffleAndRepeat")
 APART = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch")
+_STAGE = re.compile(r"(?:Experimental)?(?:Parallel)?(\w+?)Dataset(?:V\d)?")
 _JOINS = ("Concatenate", "DirectedInterleave", "Zip")
 
 
@@ -34,6 +45,8 @@ def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
         return "`.repeat()`"
     if kind in APART and _gives_rows_of_overlapping_windows(dataset):
         return "the rows of `.window()`s that overlap (shift= below size)"
+    if kind in APART and (how := _repetition_inside(dataset)):
+        return how
     if kind in _JOINS:
         of_one = _apart if kind == "Zip" else _in_common
         if any(of_one(*pair) for pair in itertools.combinations(sources, 2)):
@@ -44,6 +57,32 @@ def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
     if kind == "Zip" and of_pairs and not all(found):
         return ""
     return next(filter(None, found), "")
+
+
+def stages_inside(dataset: tf.data.Dataset) -> Iterator[tuple[str, tf.Operation]]:
+    """The stages that the functions of a stage make, such as those of a `.flat_map()`."""
+    for op in (op for graph in functions_in(dataset) for op in graph.get_operations()):
+        stage = _STAGE.fullmatch(op.type)
+        if stage:
+            yield stage[1], op
+
+
+def count_of(op: tf.Operation) -> int | None:
+    """How many elements a `Repeat`, `Take` or `Skip` inside is about; None if data decide it."""
+    count = tf.get_static_value(op.inputs[1])
+    return None if count is None else int(count)
+
+
+def _repetition_inside(dataset: tf.data.Dataset) -> str:
+    """By what the functions of a stage give a row several times."""
+    inside = [*stages_inside(dataset)]
+    if any(kind == "Repeat" and count_of(op) not in (None, 1) for kind, op in inside):
+        return "`.repeat()`"
+    again = any(captured.dtype == tf.variant for captured in captured_by(dataset))
+    several = int(inputs_of(dataset)[0].cardinality()) != 1
+    if again and several and not any(kind in SOME for kind, _ in inside):
+        return "one data set in a function, which gives it again for each element of another"
+    return ""
 
 
 def _gives_rows_of_overlapping_windows(dataset: tf.data.Dataset) -> bool:

@@ -21,8 +21,10 @@ from tf_lowrank_dp.sampling.repeated_rows import (
     BATCHES,
     OF_ROWS,
     SOME,
+    count_of,
     joined,
     repetition,
+    stages_inside,
 )
 from tf_lowrank_dp.tracing.random_draws import is_random
 
@@ -42,7 +44,6 @@ _BY_VALUE = {
     "Unique": "`.unique()`",
 }
 _INSIDE = _BY_VALUE.keys() - {"Scan"}  # which counts elements in some of TensorFlow's functions
-_STAGE = re.compile(r"(?:Experimental)?(?:Parallel)?(\w+?)Dataset(?:V\d)?")
 _WRITES = re.compile("Assign|ResourceScatter|Enqueue|StackPush")
 _JOIN = {
     **_ACROSS,
@@ -63,8 +64,7 @@ def refuse_batches_by_value(dataset: tf.data.Dataset) -> None:
     """
     what = None if _counts(dataset) else _BY_VALUE.get(kind_of(dataset))
     if kind_of(dataset) in APART:  # such as of the lines of each file
-        stages = (_STAGE.fullmatch(op.type) for op in _operations(dataset))
-        what = next((_BY_VALUE[s[1]] for s in stages if s and s[1] in _INSIDE), None)
+        what = next(_by_value_inside(dataset), None)
     if what:
         raise ValueError(
             "Expected batches that no example chooses for others. Received: a dataset with "
@@ -76,6 +76,15 @@ def refuse_batches_by_value(dataset: tf.data.Dataset) -> None:
         )
     for each in inputs_of(dataset):
         refuse_batches_by_value(each)
+
+
+def _by_value_inside(dataset: tf.data.Dataset) -> Iterator[str]:
+    """Stages in a stage's functions by which an element decides how many rows it gives."""
+    for kind, op in stages_inside(dataset):
+        if kind in _INSIDE:
+            yield _BY_VALUE[kind]
+        if kind in ("Repeat", *SOME[:2]) and count_of(op) is None:
+            yield f"`.{kind.lower()}()` of a number that its elements decide"
 
 
 def _counts(dataset: tf.data.Dataset) -> bool:
