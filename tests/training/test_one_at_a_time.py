@@ -195,6 +195,47 @@ def test_methods_that_take_all_at_once_refuse_what_is_not_proven(method):
     assert tfdp.privacy_spent(model, 1e-5) == 0.0
 
 
+class MeanOfWords(keras.layers.Layer):
+    """Of the words before padding by 0, ragged: rows are laid end to end, and apart again."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = keras.layers.Embedding(9, 4)
+
+    def build(self, shape):
+        self.table.build(shape)
+
+    def compute_output_shape(self, shape):
+        return shape[0], 4
+
+    def call(self, ids):
+        ragged = tf.RaggedTensor.from_tensor(ids, padding=0)
+        return tf.reduce_mean(tf.ragged.map_flat_values(self.table, ragged), axis=1)
+
+
+@pytest.mark.parametrize("method", ["auto", "vectorized"])
+def test_where_nothing_can_be_side_by_side_the_remedy_is_a_loop(method):
+    """Once "vectorized" ended in an error of XLA in the first step."""
+    ids = np.random.default_rng(0).integers(1, 9, (8, 5)).astype("int32")
+    ids[::2, 3:] = 0
+
+    def spent(method):
+        inputs = keras.Input((5,), dtype="int32")
+        model = keras.Model(inputs, keras.layers.Dense(1)(MeanOfWords()(inputs)))
+        settings = {"l2_norm_clip": 1.0, "noise_multiplier": 1.0, "gradient_method": method}
+        tfdp.make_private(model).compile(tfdp.DPSGDOptimizer("sgd", **settings), "mse")
+        try:
+            model.fit(ids, np.ones((8, 1)), batch_size=4, verbose=0)
+        finally:
+            spent.epsilon = tfdp.privacy_spent(model, 1e-5)
+
+    with pytest.raises(tfdp.UnsupportedModelError, match="'loop'"):
+        spent(method)
+    assert spent.epsilon == 0.0
+    spent("loop")
+    assert spent.epsilon > 0.0
+
+
 def test_why_a_model_takes_one_example_at_a_time_is_said():
     with pytest.warns(UserWarning, match="one example at a time.*as .*TensorList"):
         released(*rows(), running_mean)

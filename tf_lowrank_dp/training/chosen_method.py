@@ -103,16 +103,8 @@ def choose(
     if method not in RECORDED:
         probe(model, forward, element_spec, recorded=False)
         chosen = Chosen(method, least, step(method, least).part())
-        agree = True
         if method == "vectorized":
-            with contextlib.suppress(UnsupportedModelError, *_UNTRACEABLE):
-                agree = _agree(step(method, _FEW), step("loop", _FEW))
-        if not agree:
-            raise UnsupportedModelError(
-                "Expected operations that TensorFlow vectorises rightly with gradient_method="
-                f"'vectorized'. Received: '{model.name}', whose gradients are then others than "
-                "those of single examples. Use gradient_method='auto' or 'loop'."
-            )
+            _refuse_if_not_vectorized(model, step(method, _FEW), step("loop", _FEW))
         return chosen
     try:
         proof = probe(model, forward, element_spec, prove=prove)
@@ -230,6 +222,28 @@ def _agree(vectorized: Step, loop: Step) -> bool:
         if np.isfinite(norm) and not error <= same * norm:
             return False
     return True
+
+
+def _refuse_if_not_vectorized(model: keras.Model, vectorized: Step, loop: Step) -> None:
+    """Tries on random rows whether TensorFlow vectorises what was asked to be.
+
+    Raises:
+        UnsupportedModelError: it cannot, or does so wrongly.
+    """
+    try:
+        what = "" if _agree(vectorized, loop) else "gradients are others than those of each alone"
+    except (UnsupportedModelError, *_UNTRACEABLE) as error:
+        try:
+            loop.run(ConstantSource())
+        except (UnsupportedModelError, *_UNTRACEABLE):
+            return  # Random rows are outside of its domain.
+        what = f"examples cannot be computed side by side ({str(error).strip().splitlines()[0]})"
+    if what:
+        raise UnsupportedModelError(
+            "Expected operations that TensorFlow vectorises rightly with gradient_method="
+            f"'vectorized'. Received: '{model.name}', whose {what}. Use "
+            "gradient_method='auto', or 'loop', which takes one example after the other."
+        )
 
 
 @contextlib.contextmanager

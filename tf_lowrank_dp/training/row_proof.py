@@ -82,5 +82,5 @@ def _joins(model: keras.Model, label: Joined, what: str) -> UnsupportedModelErro
         "statistics, contrastive or ranking losses, means over the batch): no clipping could "
         "bound one example's influence. If it gives each example what it would get alone, as "
         "rows do that are put in order and back, use gradient_method='vectorized', which takes "
-        "one example at a time."
+        "one example at a time, or 'loop' where TensorFlow cannot vectorise that."
     )
