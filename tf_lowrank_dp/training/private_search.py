@@ -59,7 +59,7 @@ class BestTrial:
         model.set_weights(self.weights)
         try:
             record_release(model, self.event, _NAME)
-        except ValueError:  # weights without what they cost
+        except BaseException:  # weights without what they cost
             model.set_weights(before)
             raise
 
