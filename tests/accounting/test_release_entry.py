@@ -99,6 +99,12 @@ class OwnMean(dp_accounting.GaussianDpEvent):
 PARTS = [GAUSSIAN, GAUSSIAN, LAPLACE]
 
 
+def in_array(*events):
+    array = np.empty(len(events), object)
+    array[:] = events
+    return array
+
+
 @pytest.mark.parametrize(
     "event",
     [
@@ -112,8 +118,10 @@ PARTS = [GAUSSIAN, GAUSSIAN, LAPLACE]
         dp_accounting.ComposedDpEvent(
             [dp_accounting.SelfComposedDpEvent(OwnMean(Fraction(3)), np.int64(2)), LAPLACE]
         ),
+        dp_accounting.ComposedDpEvent(np.array(PARTS, object)),
+        dp_accounting.ComposedDpEvent(in_array(dp_accounting.ComposedDpEvent(iter(PARTS)))),
     ],
-    ids=["generator", "map", "tuple", "values", "numbers", "counts"],
+    ids=["generator", "map", "tuple", "values", "numbers", "counts", "array", "parts in an array"],
 )
 def test_an_event_counts_in_whatever_container_and_numbers_it_comes(event):
     ledger = PrivacyLedger([ReleaseEntry(event, "three")])
@@ -131,6 +139,7 @@ def test_what_happens_to_a_callers_event_afterwards_changes_nothing():
         dp_accounting.ComposedDpEvent(parts),
         dp_event.MixtureOfGaussiansDpEvent(2.0, weights, [0.9, 0.1]),
         dp_accounting.GaussianDpEvent(noise),
+        dp_accounting.ComposedDpEvent(in_array(dp_accounting.ComposedDpEvent(parts))),
     ]
     ledgers = [PrivacyLedger([ReleaseEntry(event, "other")]) for event in events]
     before = [(ledger.epsilon(DELTA), ledger.to_json()) for ledger in ledgers]

@@ -982,11 +982,10 @@ MUTATIONS = [
         "test_an_event_counts_in_whatever_container_and_numbers_it_comes[generator]",
     ),
     mutation(
-        15, "what is recorded before a model is built does not reach its variables",
-        "spending/trace.py", "return thing.weights if quantized or self.was_unbuilt else []",
-        "return thing.weights if quantized else []",
+        15, "something is recorded for models that are not built", "spending/trace.py",
+        "if not model.built:", "if False:",
         "training/test_unknown_by_what_is_read.py::"
-        "test_what_is_recorded_before_a_teacher_is_built_counts",
+        "test_nothing_is_recorded_for_a_model_whose_variables_do_not_exist",
     ),
     mutation(
         15, "weights of a search stay where its cost has no epsilon", "training/private_search.py",
@@ -1247,7 +1246,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "a quantised teacher costs nothing", "spending/trace.py",
-        "else self.later_variables\n        return any",
+        "else quantized_variables(thing)\n        return any",
         "else []\n        return any",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_quantised_teacher_counts_with_its_new_variables",

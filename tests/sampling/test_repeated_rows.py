@@ -130,6 +130,19 @@ REFUSED = {
     "repeated in a function": R.flat_map(lambda x: tf.data.Dataset.from_tensors(x).repeat(2)),
     "one for each of two": tf.data.Dataset.range(2).flat_map(lambda _: R),
     "one side by side": tf.data.Dataset.range(2).interleave(lambda _: R.map(lambda x: x)),
+    "some of one for each of two": tf.data.Dataset.range(2).flat_map(
+        lambda _: R.shuffle(9).take(9)
+    ),
+    "a share of one for each of two": tf.data.Dataset.range(2).interleave(lambda _: R.shard(2, 0)),
+    "one for each within one": tf.data.Dataset.from_tensors(0).flat_map(
+        lambda _: tf.data.Dataset.range(2).flat_map(lambda _: R)
+    ),
+    "one behind itself in a function": tf.data.Dataset.range(1).flat_map(
+        lambda _: R.concatenate(R)
+    ),
+    "epochs of arrays": tf.data.Dataset.range(2).flat_map(
+        lambda _: tf.data.Dataset.from_tensor_slices(np.arange(10)).shuffle(9)
+    ),
     "pairs within pairs": tf.data.Dataset.zip(tf.data.Dataset.zip(R, R.skip(1)), R),
 }
 

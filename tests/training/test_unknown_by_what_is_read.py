@@ -235,21 +235,31 @@ def test_a_quantised_teacher_counts_with_its_new_variables(private, student, dat
     assert ledger_of(learner).num_steps == steps + learner.optimizer.iterations.numpy()
 
 
-@pytest.mark.parametrize("of_file", [False, True])
-def test_what_is_recorded_before_a_teacher_is_built_counts(of_file, student, data, tmp_path):
-    layers = [keras.layers.Dense(4), keras.layers.Dense(3)]
-    teacher, path = keras.Sequential(layers), tmp_path / "ledger.jsonl"
-    event = dp_accounting.GaussianDpEvent(4.0)
-    if of_file:
-        first = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-        tfdp.record_release(tfdp.make_private(first, ledger_path=path), event, "mean")
-        tfdp.make_private(teacher, ledger_path=path)
-    else:
-        tfdp.record_release(tfdp.make_private(teacher), event, "mean")
-    teacher.build((None, 5))
-    learner = student(teacher)
-    fitted(learner, data)
-    assert ledger_of(learner).num_steps == 1 + learner.optimizer.iterations.numpy()
+@pytest.mark.parametrize("how", ["release", "file", "teacher"])
+def test_nothing_is_recorded_for_a_model_whose_variables_do_not_exist(how, tmp_path):
+    """They would not know it: a student was told 0.51 of 1.01."""
+    event, path = dp_accounting.GaussianDpEvent(4.0), tmp_path / "ledger.jsonl"
+    known = tfdp.make_private(
+        keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)]), ledger_path=path
+    )
+    tfdp.record_release(known, event, "mean")
+    model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(3)])
+
+    def record():
+        if how == "release":
+            tfdp.record_release(model, event, "mean")
+        if how == "file":
+            tfdp.make_private(model, ledger_path=path)
+        if how == "teacher":
+            with tfdp.post_processing(model, known):
+                pass
+
+    with pytest.raises(ValueError, match="is built.*Call it on a batch"):
+        record()
+    model.build((None, 5))
+    record()
+    cut = keras.Sequential([keras.Input((5,)), model.layers[0]])
+    assert ledger_of(cut).num_steps == 1
 
 
 def test_copies_that_take_turns_in_a_teacher_count_each(

@@ -55,10 +55,10 @@ def event_from_dict(content: Mapping[str, Any]) -> dp_accounting.DpEvent:
 
 
 def _own(value: Any) -> Any:
+    if hasattr(value, "shape"):  # of NumPy, pandas or TensorFlow
+        value = np.asarray(value).tolist()
     if isinstance(value, dp_accounting.DpEvent):
         return own_copy(value)
-    if hasattr(value, "shape"):  # of NumPy or TensorFlow
-        return np.asarray(value).tolist()
     if isinstance(value, Iterable) and not isinstance(value, str):
         return [_own(part) for part in value]
     return value if isinstance(value, int | float) else float(value)

@@ -78,11 +78,21 @@ def _repetition_inside(dataset: tf.data.Dataset) -> str:
     inside = [*stages_inside(dataset)]
     if any(kind == "Repeat" and count_of(op) not in (None, 1) for kind, op in inside):
         return "`.repeat()`"
-    again = any(captured.dtype == tf.variant for captured in captured_by(dataset))
     several = int(inputs_of(dataset)[0].cardinality()) != 1
-    if again and several and not any(kind in SOME for kind, _ in inside):
+    held = any(captured.dtype == tf.variant for captured in captured_by(dataset))
+    more = several or any(kind in (*APART, "Concatenate") for kind, _ in inside)
+    # With a share for each element, `.shard(n, index)`, it comes once.
+    share = any(k == "Shard" and tf.get_static_value(op.inputs[2]) is None for k, op in inside)
+    if (held and more and not share) or (several and _ignores_its_elements(dataset)):
         return "one data set in a function, which gives it again for each element of another"
     return ""
+
+
+def _ignores_its_elements(dataset: tf.data.Dataset) -> bool:
+    """Whether the function of a stage gives the same whatever it is given."""
+    own = functions_in(dataset)[:1]  # none of `.unbatch()`
+    given = [graph.inputs[: len(graph.inputs) - len(captured_by(dataset))] for graph in own]
+    return bool(own) and not any(tensor.consumers() for tensor in given[0])
 
 
 def _gives_rows_of_overlapping_windows(dataset: tf.data.Dataset) -> bool:

@@ -8,9 +8,9 @@ from collections.abc import MutableMapping, Sequence
 
 import keras
 
-from tf_lowrank_dp.accounting import LedgerFile, open_ledger_file
+from tf_lowrank_dp.accounting import LedgerFile, PrivacyLedger, open_ledger_file
 from tf_lowrank_dp.spending.owner import SPENDING
-from tf_lowrank_dp.spending.trace import Thing
+from tf_lowrank_dp.spending.trace import Thing, refuse_unbuilt
 
 _FILES: MutableMapping[keras.Model, LedgerFile] = weakref.WeakKeyDictionary()
 
@@ -29,9 +29,12 @@ def open_file(model: keras.Model, path: str | os.PathLike, things: Sequence[Thin
         things: the model with all that it is made of.
 
     Raises:
-        ValueError: see `Spending.add` and `open_ledger_file`.
+        ValueError: see `Spending.add` and `open_ledger_file`; or the file holds something, and the
+            model is not built.
     """
     file = open_ledger_file(path)
+    if file.ledger != PrivacyLedger():
+        refuse_unbuilt(model)
     SPENDING.add(things, file.ledger)
     file.add(SPENDING.ledger(things))
     _FILES[model] = file

@@ -18,7 +18,7 @@ from tf_lowrank_dp.spending.marks import compare, expect, forget, mark, mark_of,
 from tf_lowrank_dp.spending.present import present_value
 from tf_lowrank_dp.spending.record import Record, merged, steps_of
 from tf_lowrank_dp.spending.tellers import Tellers
-from tf_lowrank_dp.spending.trace import Thing, alive
+from tf_lowrank_dp.spending.trace import Thing, alive, values_kept_in
 from tf_lowrank_dp.spending.traces import Traces
 from tf_lowrank_dp.spending.values import KnownValues, stored_digests
 
@@ -206,7 +206,7 @@ class Spending:
         made: dict[int, Thing] = {}
         for thing in linked:
             if any(run.ledger.num_steps for run in self._traces.runs_of(thing)):
-                made |= {id(variable): variable for variable in self._traces[thing].values}
+                made |= {id(variable): variable for variable in values_kept_in(thing)}
         return stored_digests(list(made.values()))
 
     def mark_unknown(self, things: Iterable[Thing]) -> None:

@@ -31,7 +31,6 @@ class Trace:
             last update left; None where no graph was traced that does.
         held: the value that a step has just left, and the releases of `runs` then.
         links: other things whose records count as its own.
-        was_unbuilt: whether it is a layer that was not built when something was recorded for it.
     """
 
     thing: weakref.ref
@@ -43,7 +42,6 @@ class Trace:
     mark: tf.Variable | None = None
     held: tuple[tf.Tensor, int] | None = None
     links: list[weakref.ref] = dataclasses.field(default_factory=list)
-    was_unbuilt: bool = False
 
     @property
     def steps(self) -> int:
@@ -55,38 +53,40 @@ class Trace:
         self.latest, self.seen_at = digest, self.steps if steps is None else steps
         self.seen.add(digest)
 
-    def add(self, records: frozenset[Record]) -> None:
-        """Adds records, which reach a layer's variables where these come later as well."""
-        thing = self.thing()
-        self.records |= records
-        self.was_unbuilt |= isinstance(thing, keras.layers.Layer) and not thing.built
-
     def has_handle(self, handles: set[int]) -> bool:
-        """Whether it is of a variable whose handle has one of these `id`s, or of a layer that got
-        such a variable later."""
+        """Whether it is of a variable whose handle has one of these `id`s, or of a layer in which
+        quantisation has put new variables, such as that, in the place of others."""
         thing = self.thing()
-        variables = [thing] if isinstance(thing, keras.Variable) else self.later_variables
+        variables = [thing] if isinstance(thing, keras.Variable) else quantized_variables(thing)
         return any(id(getattr(v.value, "handle", None)) in handles for v in variables)
 
-    @property
-    def values(self) -> list[keras.Variable]:
-        """The variable; of a layer those that it got later."""
-        thing = self.thing()
-        if thing is None or isinstance(thing, keras.layers.Layer):
-            return self.later_variables
-        return [thing]
 
-    @property
-    def later_variables(self) -> list[keras.Variable]:
-        """Of a layer those that nobody could see when it was recorded.
+def quantized_variables(thing: Thing | None) -> list[keras.Variable]:
+    """The variables of a layer that is quantised; none of anything else."""
+    if not isinstance(thing, keras.layers.Layer):
+        return []
+    return thing.weights if thing.dtype_policy.quantization_mode is not None else []
 
-        It was built since then, or quantisation has put new ones in the place of others.
-        """
-        thing = self.thing()
-        if not isinstance(thing, keras.layers.Layer):
-            return []
-        quantized = thing.dtype_policy.quantization_mode is not None
-        return thing.weights if quantized or self.was_unbuilt else []
+
+def values_kept_in(thing: Thing) -> list[keras.Variable]:
+    """The variable; of a layer the new ones that quantisation has put in the place of others."""
+    return quantized_variables(thing) if isinstance(thing, keras.layers.Layer) else [thing]
+
+
+def refuse_unbuilt(model: keras.Model) -> None:
+    """Refuses a model that something shall be recorded for before its variables exist.
+
+    What is recorded follows variables, to whatever model and function they come.
+
+    Raises:
+        ValueError: the model is not built.
+    """
+    if not model.built:
+        raise ValueError(
+            "Expected a model that is built, whose variables what was spent belongs to. Received: "
+            f"'{model.name}', which has none yet. Call it on a batch, or "
+            "model.build(input_shape), beforehand."
+        )
 
 
 def alive(references: Iterable[weakref.ref]) -> list[Thing]:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending.record import Record, hold, merged
-from tf_lowrank_dp.spending.trace import Thing, Trace, alive
+from tf_lowrank_dp.spending.trace import Thing, Trace, alive, values_kept_in
 
 _ADDED: contextvars.ContextVar[list[Record]] = contextvars.ContextVar("added")
 
@@ -69,7 +69,7 @@ class Traces:
             before = self.version
             for trace in [self[thing] for thing in things] if records else []:
                 if not records <= trace.records:
-                    trace.add(records)
+                    trace.records |= records
                     self.version += 1
             if self.version > before:
                 self._tell_readers()
@@ -141,7 +141,7 @@ class Traces:
     def handles_without_record(self, run: Record) -> list[tf.Tensor]:
         """Those of variables of which nothing is on record."""
         known = [thing for thing in self.known_only_to(run) if self.records([thing])]
-        kept = [variable for thing in known for variable in self[thing].values]
+        kept = [variable for thing in known for variable in values_kept_in(thing)]
         recorded = {id(getattr(variable.value, "handle", None)) for variable in kept}
         return [each for each in self.handles_of_others(run) if id(each) not in recorded]
 

@@ -86,9 +86,9 @@ def make_private(
             equal parts.  Bounds memory and changes no result but rounding.  None for the whole
             batch.
         ledger_path: a local file for the ledger, in a folder that exists; what it holds is added
-            to the model's ledger.  It notes the steps of this model object, one training at a
-            time; on a network file system nothing may keep a second one away.  Not on Windows.
-            Of several workers only the chief opens it.
+            to the model's ledger, for which the model has to be built.  It notes the steps of this
+            model object, one training at a time; on a network file system nothing may keep a second
+            one away.  Not on Windows.  Of several workers only the chief opens it.
         workers: the processes that train the model together, from `tfdp.join_workers()`: each
             trains on rows of its own, and only released sums travel (`docs/scale.md`).
 
@@ -99,7 +99,8 @@ def make_private(
         UnsupportedModelError: the model mixes examples, or trains nothing.
         OSError: the file cannot be opened or written.
         RuntimeError: another process uses the file, or files cannot be locked.
-        ValueError: the file is damaged, or no ledger; it is left as it is.
+        ValueError: the file is damaged, or no ledger, or holds one and the model is not built; it
+            is left as it is.
 
     Example:
 

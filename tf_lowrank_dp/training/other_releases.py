@@ -16,6 +16,7 @@ from tf_lowrank_dp.accounting.composition import is_search
 from tf_lowrank_dp.accounting.sampling import Unit
 from tf_lowrank_dp.sampling import PoissonSampler, Records
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.spending.trace import refuse_unbuilt
 from tf_lowrank_dp.training.function_code import layers_used_by
 from tf_lowrank_dp.training.state import find_state, look, note_in_file, things_of
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
@@ -48,7 +49,7 @@ def record_release(
     training, or after weights have been loaded; whatever the model holds then depends on it.
 
     Args:
-        model: a Keras model, private or not.
+        model: a built Keras model, private or not.
         event: what was done, for neighbours by adding or removing one unit: any event that
             `dp_accounting.pld.PLDAccountant` supports, beside a private search any that has a
             bound by Renyi differential privacy.  In a history with shuffled passes, which
@@ -58,8 +59,8 @@ def record_release(
             trained with `unit_ids`.
 
     Raises:
-        ValueError: the event is not supported, has no epsilon with what the model depends on, or
-            the description is empty.
+        ValueError: the event is not supported, or has no epsilon with what the model depends on;
+            the description is empty; or the model is not built.
 
     Example:
 
@@ -81,6 +82,7 @@ def record_release(
             "the file.",
             stacklevel=2,
         )
+    refuse_unbuilt(model)
     release = PrivacyLedger([ReleaseEntry(event, description, unit=unit)])
     refuse_without_epsilon(release)
     together = SPENDING.ledger(things_of(model))

@@ -15,7 +15,7 @@ from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.record import hold
-from tf_lowrank_dp.spending.trace import Thing
+from tf_lowrank_dp.spending.trace import Thing, refuse_unbuilt
 from tf_lowrank_dp.training.state import look, note_in_file, things_of
 from tf_lowrank_dp.training.watched_weights import tell_changes
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
@@ -43,7 +43,8 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
 
     Raises:
         RuntimeError: in a `tf.function`, where the block runs once, while it is traced.
-        ValueError: the ledgers of the models contradict each other.
+        ValueError: the ledgers of the models contradict each other, or the model is not built when
+            the block ends, though something was spent on the others.
 
     Example:
 
@@ -79,6 +80,8 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
 
     with SPENDING.tellers.inside(tell):
         yield
+    if any(SPENDING.records(things_of(other)) for other in others):
+        refuse_unbuilt(model)
 
 
 def _add_what_was_spent_on(others: Sequence[keras.Model], model: keras.Model) -> None:
