@@ -51,11 +51,16 @@ def test_a_model_that_is_not_built_trains_like_its_built_twin(
     assert_same_weights(model, twin)
 
 
-def test_what_a_file_knows_is_known_of_variables_that_are_made_later(private, data, tmp_path):
+def test_what_a_file_knows_needs_variables_that_it_belongs_to(private, data, tmp_path):
+    """A file that holds nothing yet is taken for a model that `fit` builds."""
     x, y = data()
     spent = []
-    for _ in range(2):
+    for number in range(2):
         model = sequential()
+        if number:
+            with pytest.raises(ValueError, match="is built.*model.build"):
+                tfdp.make_private(model, ledger_path=tmp_path / "ledger")
+            model.build(x.shape)
         tfdp.make_private(model, ledger_path=tmp_path / "ledger")
         model.compile(tfdp.DPSGDOptimizer(l2_norm_clip=1.0, noise_multiplier=1.0), loss="mse")
         model.fit(x, np.eye(3)[y], batch_size=8, verbose=0)
