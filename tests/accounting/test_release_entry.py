@@ -84,6 +84,8 @@ def test_what_no_accountant_knows_is_refused(event):
         dp_accounting.PoissonSampledDpEvent(1.5, GAUSSIAN),
         dp_accounting.GaussianDpEvent(float("nan")),
         dp_accounting.LaplaceDpEvent(-1.0),
+        dp_accounting.GaussianDpEvent(np.array([3.0, 4.0])),
+        dp_accounting.SelfComposedDpEvent(GAUSSIAN, np.array([2])),
     ],
     ids=str,
 )

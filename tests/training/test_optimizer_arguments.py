@@ -1,6 +1,7 @@
 """Arguments of private optimizers: refused with what was expected, received and the remedy."""
 
 import copy
+import json
 import math
 import pickle
 
@@ -159,3 +160,9 @@ def test_a_clip_norm_of_numpy_that_is_set_as_an_attribute_is_that_of_the_run(
     moved = [(a - b).ravel() for a, b in zip(model.get_weights(), before, strict=True)]
     assert np.linalg.norm(np.concatenate(moved)) <= 1.001e-3
     assert model.optimizer.ledger.entries[0].l2_norm_clip == pytest.approx(1e-3)
+
+
+def test_a_seed_of_numpy_is_saved_as_an_integer():
+    """It trained, and the model could not be saved."""
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, seed=np.int64(3))
+    assert json.loads(json.dumps(optimizer.get_config()["seed"])) == 3

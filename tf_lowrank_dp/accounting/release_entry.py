@@ -33,6 +33,8 @@ _POSSIBLE: dict[str, Callable[[np.ndarray], bool]] = {
 }
 """Which numbers the attributes of events may be."""
 
+_OF_SEVERAL = ("sensitivities", "sampling_probs")
+
 _ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 _PLD = pld.PLDAccountant(_ADD_OR_REMOVE_ONE)
 
@@ -104,7 +106,9 @@ def _known(event: Any) -> dp_accounting.DpEvent:
 def _check(event: dp_accounting.DpEvent) -> None:
     """Checks that the numbers of an event are those of one: the accountant does not."""
     for name, possible in _POSSIBLE.items():
-        if hasattr(event, name) and not possible(np.asarray(getattr(event, name), float)):
+        value = np.asarray(getattr(event, name, 0.0), float)
+        is_one = value.ndim == 0 or name in _OF_SEVERAL
+        if hasattr(event, name) and not (is_one and possible(value)):
             raise _validate.error(
                 f"to be an event with a {name} that is possible",
                 "Counts are whole, probabilities add up to at most 1, deviations of Laplace noise "

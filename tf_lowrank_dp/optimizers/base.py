@@ -128,7 +128,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         self.algorithm = algorithm
         self.algorithm_state = AlgorithmState()
         self.__dict__.update(settings)
-        self.seed = seed
+        self.seed = None if seed is None else int(seed)
 
     def check_settings(self) -> None:
         """Checks arguments that were set as attributes since, before a training run begins.
