@@ -162,7 +162,20 @@ def test_a_clip_norm_of_numpy_that_is_set_as_an_attribute_is_that_of_the_run(
     assert model.optimizer.ledger.entries[0].l2_norm_clip == pytest.approx(1e-3)
 
 
-def test_a_seed_of_numpy_is_saved_as_an_integer():
-    """It trained, and the model could not be saved."""
-    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, seed=np.int64(3))
-    assert json.loads(json.dumps(optimizer.get_config()["seed"])) == 3
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"noise_multiplier": np.float32(2.0), "seed": np.int64(3)},
+        {"noise_multiplier": np.float64(2.0), "gradient_scale": {"kernel": np.float32(0.5)}},
+        {"epsilon": np.float32(3.0), "delta": np.float64(1e-3), "planned_steps": np.int64(8)},
+    ],
+)
+def test_numbers_of_numpy_are_saved_as_those_of_python(numbers, tmp_path):
+    model = tfdp.make_private(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=np.float32(1.0), **numbers), "mse")
+    model.fit(np.ones((8, 3)), np.ones((8, 1)), batch_size=4, verbose=0)
+    settings = model.optimizer.privacy_settings
+    json.dumps({name: value for name, value in settings.items() if name != "l2_norm_clip"})
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras").optimizer.privacy_settings
+    assert again == settings

@@ -33,6 +33,7 @@ def checked(**settings: Any) -> dict[str, Any]:
     found["gradient_scale"] = dict(settings["gradient_scale"] or {})
     found["centering"] = bool(settings["centering"])
     check_scales(found["gradient_scale"])
+    found["gradient_scale"] = {part: float(s) for part, s in found["gradient_scale"].items()}
     _validate.one_of(
         ("flat", "per_layer"),
         clipping=settings["clipping"],
@@ -41,5 +42,6 @@ def checked(**settings: Any) -> dict[str, Any]:
     _validate.one_of(tuple(METHODS), gradient_method=settings["gradient_method"])
     _validate.one_of(("pld", "rdp"), accountant=settings["accountant"])
     if settings["planned_steps"] is not None:
-        _validate.integer_at_least(1, planned_steps=settings["planned_steps"])
+        steps = _validate.integer_at_least(1, planned_steps=settings["planned_steps"])
+        found["planned_steps"] = steps
     return found
