@@ -103,7 +103,7 @@ def composed_epsilon(
     others = [_self_composed(m) for m in mechanisms if isinstance(m, OtherMechanism)]
     if others and relation is _REPLACE_ONE:
         return math.inf
-    if method == "rdp" or (method != "rough" and has_search(mechanisms)):
+    if method == "rdp" or (method != "rough" and any(map(is_search, others))):
         return _rdp_epsilon(gaussians, others, relation, delta)
     rough = _rough_epsilon(gaussians, others, relation, delta)
     if method == "rough":

@@ -106,9 +106,10 @@ def _known(event: Any) -> dp_accounting.DpEvent:
 def _check(event: dp_accounting.DpEvent) -> None:
     """Checks that the numbers of an event are those of one: the accountant does not."""
     for name, possible in _POSSIBLE.items():
-        value = np.asarray(getattr(event, name, 0.0), float)
-        is_one = value.ndim == 0 or name in _OF_SEVERAL
-        if hasattr(event, name) and not (is_one and possible(value)):
+        if not hasattr(event, name):
+            continue
+        value = np.asarray(getattr(event, name), float)
+        if (value.ndim and name not in _OF_SEVERAL) or not possible(value):
             raise _validate.error(
                 f"to be an event with a {name} that is possible",
                 "Counts are whole, probabilities add up to at most 1, deviations of Laplace noise "

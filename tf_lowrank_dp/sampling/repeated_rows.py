@@ -59,9 +59,14 @@ def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
     return next(filter(None, found), "")
 
 
+def operations_inside(dataset: tf.data.Dataset) -> Iterator[tf.Operation]:
+    """The operations in a stage's functions."""
+    return (op for graph in functions_in(dataset) for op in graph.get_operations())
+
+
 def stages_inside(dataset: tf.data.Dataset) -> Iterator[tuple[str, tf.Operation]]:
     """The stages that the functions of a stage make, such as those of a `.flat_map()`."""
-    for op in (op for graph in functions_in(dataset) for op in graph.get_operations()):
+    for op in operations_inside(dataset):
         stage = _STAGE.fullmatch(op.type)
         if stage:
             yield stage[1], op
@@ -90,9 +95,12 @@ def _repetition_inside(dataset: tf.data.Dataset) -> str:
 
 def _ignores_its_elements(dataset: tf.data.Dataset) -> bool:
     """Whether the function of a stage gives the same whatever it is given."""
-    own = functions_in(dataset)[:1]  # none of `.unbatch()`
-    given = [graph.inputs[: len(graph.inputs) - len(captured_by(dataset))] for graph in own]
-    return bool(own) and not any(tensor.consumers() for tensor in given[0])
+    graphs = functions_in(dataset)
+    if not graphs:  # of `.unbatch()`
+        return False
+    own = graphs[0].inputs
+    given = own[: len(own) - len(captured_by(dataset))]
+    return not any(tensor.consumers() for tensor in given)
 
 
 def _gives_rows_of_overlapping_windows(dataset: tf.data.Dataset) -> bool:

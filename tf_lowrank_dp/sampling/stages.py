@@ -10,7 +10,6 @@ import tensorflow as tf
 from tf_lowrank_dp._tf_data import (
     captured_by,
     data_sets_of,
-    functions_in,
     inputs_of,
     is_out_of_order,
     kind_of,
@@ -23,6 +22,7 @@ from tf_lowrank_dp.sampling.repeated_rows import (
     SOME,
     count_of,
     joined,
+    operations_inside,
     repetition,
     stages_inside,
 )
@@ -83,7 +83,7 @@ def _by_value_inside(dataset: tf.data.Dataset) -> Iterator[str]:
     for kind, op in stages_inside(dataset):
         if kind in _INSIDE:
             yield _BY_VALUE[kind]
-        if kind in ("Repeat", *SOME[:2]) and count_of(op) is None:
+        if kind in ("Repeat", "Take", "Skip") and count_of(op) is None:
             yield f"`.{kind.lower()}()` of a number that its elements decide"
 
 
@@ -104,7 +104,7 @@ def refuse_state(dataset: tf.data.Dataset) -> None:
         ValueError: one does.
     """
     for each in data_sets_of(dataset):
-        for op in _operations(each):
+        for op in operations_inside(each):
             if _WRITES.search(op.type) and not _is_seed(op.inputs[-1]):
                 raise ValueError(
                     "Expected maps that treat each example by itself. Received: a dataset with "
@@ -125,7 +125,7 @@ def refuse_other_orders(dataset: tf.data.Dataset) -> None:
         ValueError: with the stage.
     """
     for each in data_sets_of(dataset):
-        inside = (op.node_def.attr["deterministic"].s for op in _operations(each))
+        inside = (op.node_def.attr["deterministic"].s for op in operations_inside(each))
         if is_out_of_order(each) or any(told == b"false" for told in inside):
             raise ValueError(
                 "Expected batches that no example chooses for others. Received: a dataset with "
@@ -197,12 +197,7 @@ def refuse_fixed_batches(
 
 def _may_draw(dataset: tf.data.Dataset) -> bool:
     """Whether the function of a map draws random numbers, or is Python's."""
-    return any(is_random(op.type) or "PyFunc" in op.type for op in _operations(dataset))
-
-
-def _operations(dataset: tf.data.Dataset) -> Iterator[tf.Operation]:
-    """The operations in a stage's functions."""
-    return (op for graph in functions_in(dataset) for op in graph.get_operations())
+    return any(is_random(op.type) or "PyFunc" in op.type for op in operations_inside(dataset))
 
 
 def refuse_joined_records(dataset: tf.data.Dataset) -> None:
