@@ -226,7 +226,12 @@ def bert_small(num_examples: int = 256, layers: int = 4, width: int = 512) -> Wo
 
 
 def wide_resnet_groupnorm(
-    num_examples: int = 64, depth: int = 28, widen: int = 4, size: int = 32, groups: int = 16
+    num_examples: int = 64,
+    depth: int = 28,
+    widen: int = 4,
+    size: int = 32,
+    groups: int = 16,
+    use_bias: bool = False,
 ) -> Workload:
     """WRN-28-4 for CIFAR images (Zagoruyko and Komodakis), group instead of batch normalization.
 
@@ -236,13 +241,14 @@ def wide_resnet_groupnorm(
         widen: Factor of the widths 16, 32, 64.
         size: Height and width of the images.
         groups: Groups of each `GroupNormalization`.
+        use_bias: Whether convolutions have a bias.
 
     Returns:
         The workload.
     """
 
     def convolve(x: keras.KerasTensor, width: int, kernel: int, stride: int) -> keras.KerasTensor:
-        return kl.Conv2D(width, kernel, stride, padding="same", use_bias=False)(x)
+        return kl.Conv2D(width, kernel, stride, padding="same", use_bias=use_bias)(x)
 
     image = keras.Input((size, size, 3))
     hidden = convolve(image, 16, kernel=3, stride=1)
