@@ -5,8 +5,10 @@ As `_tensorflow.py`: one function each, which `tests/port/` calls.
 
 from __future__ import annotations
 
+import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -26,14 +28,81 @@ def mapped_in_one_thread(dataset: tf.data.Dataset, function: Callable) -> tf.dat
 
 
 def data_sets_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """A data set and all those that it is made of."""
+    """A data set and all those that it is made of, or that its functions read."""
     dataset = _uncovered(dataset)
-    return [dataset, *(each for source in inputs_of(dataset) for each in data_sets_of(source))]
+    sources = [*inputs_of(dataset), *filter(None, held_by(dataset))]
+    return [dataset, *(each for source in sources for each in data_sets_of(source))]
 
 
 def inputs_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """The data sets that one takes its elements from, without the cover of `tf.compat.v1.data`."""
-    return [_uncovered(source) for source in dataset._inputs()]
+    """The data sets that one takes its elements from, without the cover of `tf.compat.v1.data`.
+
+    `.apply()` writes its own idea of them over that of `.concatenate()`, whose parts are still
+    there.
+    """
+    parts = [getattr(dataset, "_dataset_to_concatenate", None)]
+    named = dataset._inputs()
+    others = [part for part in parts if part is not None and all(part is not n for n in named)]
+    if others and getattr(dataset, "_input_dataset", None) is not None:
+        named, others = [dataset._input_dataset], parts
+    return [_uncovered(source) for source in [*named, *others]]
+
+
+def held_by(dataset: tf.data.Dataset) -> list[tf.data.Dataset | None]:
+    """The data sets that a stage's functions capture; None for one that they do not name."""
+    if dataset not in _HELD:
+        _HELD[dataset] = [
+            reference
+            for own in dataset._functions()
+            for reference in _named(own._func, own.function.captured_inputs)
+        ]
+    return [None if reference is None else reference() for reference in _HELD[dataset]]
+
+
+_HELD: weakref.WeakKeyDictionary[tf.data.Dataset, list] = weakref.WeakKeyDictionary()
+
+
+def _named(function: Callable, captured: list[tf.Tensor]) -> list[weakref.ref | None]:
+    """The data sets among what is captured, by the names that the function has for them."""
+    missing = {id(each): None for each in captured if each.dtype == tf.variant}
+    found: dict[int, weakref.ref | None] = dict(missing)
+    reached = _data_sets_reached_from(function) if missing else iter(())
+    while missing and (dataset := next(reached, None)) is not None:
+        variant = id(dataset._variant_tensor_attr)
+        if variant in missing:
+            del missing[variant]
+            found[variant] = weakref.ref(dataset)
+    return list(found.values())
+
+
+def _data_sets_reached_from(function: Callable) -> Iterator[tf.data.Dataset]:
+    """Those in a function's closure and module, and in what is held there, the nearest first."""
+    seen, level = {id(function)}, [function]
+    while level and len(seen) < _MOST_OBJECTS:
+        level = [
+            each for each in gc.get_referents(*level) if not isinstance(each, type | ModuleType)
+        ]
+        level = [each for each in level if id(each) not in seen]
+        yield from (each for each in level if isinstance(each, tf.data.Dataset))
+        seen.update(map(id, level))
+
+
+_MOST_OBJECTS = 50_000
+
+
+def made_of_numbers(dataset: tf.data.Dataset) -> bool:
+    """Whether it only counts, such as what `.enumerate()` numbers rows by: as its graph tells.
+
+    Such data sets lose the names of their stages where TensorFlow rewrites them.
+    """
+    numbers = {"Const", "RangeDataset", "RepeatDataset", "ShardDataset", "_Retval"}
+    return {node.op for node in nodes_of(_graph_of(dataset))} <= numbers
+
+
+def _graph_of(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef:
+    policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+    text = dataset._as_serialized_graph(external_state_policy=policy).numpy()
+    return tf.compat.v1.GraphDef.FromString(text)
 
 
 def _uncovered(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -99,11 +168,7 @@ def is_out_of_order(dataset: tf.data.Dataset) -> bool:
     dataset = _uncovered(dataset)
     if kind_of(dataset) != "ParallelInterleave" or hasattr(dataset, "_deterministic"):
         return getattr(dataset, "_deterministic", "") == "false"
-    policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-    definition = tf.compat.v1.GraphDef.FromString(
-        dataset._as_serialized_graph(external_state_policy=policy).numpy()
-    )
-    return any(node.attr["deterministic"].s == b"false" for node in nodes_of(definition))
+    return any(node.attr["deterministic"].s == b"false" for node in nodes_of(_graph_of(dataset)))
 
 
 def captured_by(dataset: tf.data.Dataset) -> list[tf.Tensor]:

@@ -148,3 +148,15 @@ def test_what_happens_to_a_callers_event_afterwards_changes_nothing():
     parts.clear()
     weights[1], noise[...] = 0.0, 100.0
     assert [(ledger.epsilon(DELTA), ledger.to_json()) for ledger in ledgers] == before
+
+
+def test_an_event_that_is_handed_out_cannot_be_emptied():
+    """It took a statement from 1.26 to 0."""
+    parts = [
+        dp_event.GaussianDpEvent(2.0),
+        dp_event.SelfComposedDpEvent(dp_event.GaussianDpEvent(3.0), 2),
+    ]
+    entry = ReleaseEntry(dp_event.ComposedDpEvent(parts), "mean")
+    for one in (entry, PrivacyLedger.from_json(PrivacyLedger([entry]).to_json()).entries[0]):
+        assert isinstance(one.event.events, tuple) and len(one.event.events) == 2
+    assert PrivacyLedger.from_json(PrivacyLedger([entry]).to_json()).entries[0] == entry

@@ -13,6 +13,7 @@ from tf_lowrank_dp._keras.layers import (
     is_seed_state,
     kernel_of,
     layers_of,
+    layers_without_variables,
     made_by,
     own_losses,
     seed_states,
@@ -39,6 +40,24 @@ def test_is_stock_tells_code_of_keras_from_that_of_others():
     assert is_stock(callback.on_epoch_begin) and is_stock(is_stock)
     assert not is_stock(callback.on_epoch_end)
     assert not is_stock(Adding) and not is_stock(np.sum) and not is_stock(object())
+
+
+def test_layers_whose_variables_are_yet_to_be_made_are_told_from_those_that_have_none():
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.one = keras.layers.Dense(2)
+            self.other = keras.Sequential([keras.layers.Dropout(0.1), keras.layers.Dense(2)])
+
+        def call(self, x, both=True):
+            return self.other(self.one(x)) if both else self.one(x)
+
+    model, x = Model(), keras.ops.zeros((1, 2))
+    assert layers_without_variables(model)[0] is model
+    model(x, both=False)
+    assert layers_without_variables(model) == [model.other, model.other.layers[1]]
+    model(x)
+    assert layers_without_variables(model) == []
 
 
 def test_layers_of_gives_each_layer_once_at_any_depth_and_parents_first():

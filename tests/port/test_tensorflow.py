@@ -31,9 +31,11 @@ from tf_lowrank_dp._tf_data import (
     captured_by,
     data_sets_of,
     functions_in,
+    held_by,
     inputs_of,
     is_out_of_order,
     kind_of,
+    made_of_numbers,
     mapped_in_one_thread,
     number_of,
     shard_of,
@@ -272,6 +274,48 @@ def test_stages_of_the_first_version_are_told_as_well():
         "Range",
     ]
     assert windows_overlap(rows.window(3, shift=1)) and not windows_overlap(rows.window(3))
+
+
+def test_parts_of_what_apply_joins_are_seen():
+    rows, others = tf.data.Dataset.range(3), tf.data.Dataset.range(4)
+    for stage in (rows.concatenate(others), rows.apply(lambda d: d.concatenate(others))):
+        assert [id(each) for each in inputs_of(stage)] == [id(rows), id(others)]
+
+
+class Holder:
+    def __init__(self):
+        self.rows = tf.data.Dataset.range(3).map(lambda x: x)
+
+    def share(self, index):
+        return self.rows.shard(2, index)
+
+
+def test_data_sets_that_functions_capture_are_seen():
+    index, holder = tf.data.Dataset.range(2), Holder()
+    local = tf.data.Dataset.range(5)
+    nested = index.flat_map(lambda _: index.flat_map(lambda _: local))
+    assert held_by(index.interleave(lambda i: local.shard(2, i))) == [local]
+    assert held_by(index.interleave(holder.share)) == [holder.rows]
+    assert local in held_by(nested)
+    assert local in data_sets_of(nested.batch(2))
+    assert held_by(index.map(lambda x: x + 1)) == held_by(local) == []
+
+
+def test_a_data_set_that_nothing_names_any_more_is_known_to_be_missing():
+    variant = tf.data.Dataset.range(5)._variant_tensor
+    spec = tf.TensorSpec([], tf.int64)
+    unnamed = tf.data.Dataset.range(2).flat_map(
+        lambda _: tf.data.experimental.from_variant(variant, spec)
+    )
+    assert held_by(unnamed) == [None]
+
+
+def test_numbers_that_tensorflow_rewrites_are_told_from_rows():
+    rows = tf.data.Dataset.from_tensor_slices([1.0, 2.0])
+    number = inputs_of(rows.enumerate())[0]
+    window = next(iter(rows.window(2)))
+    assert kind_of(number) == kind_of(window) == "Variant"
+    assert made_of_numbers(number) and not made_of_numbers(window)
 
 
 def test_functions_of_a_stage_are_seen():

@@ -432,6 +432,7 @@ def test_rows_that_come_once_are_one_pass(data):
 
 
 LENGTHS = ROWS.map(lambda x, y: (tf.range(y + 1), y))
+FILTERED = ROWS.filter(lambda x, y: y < 9)
 BY_VALUE = {
     "filter": ROWS.filter(lambda x, y: y < 9).shuffle(10).batch(4),
     "filter of batches": ROWS.batch(4).filter(lambda x, y: tf.reduce_sum(y) < 9).prefetch(1),
@@ -455,6 +456,19 @@ BY_VALUE = {
         lambda x, y: tf.data.Dataset.from_tensors((x, y)).take(tf.cast(y < 9, tf.int64)),
         num_parallel_calls=2,
     ).batch(4),
+    "filter of what each function reads": tf.data.Dataset.range(2)
+    .interleave(lambda index: FILTERED.shard(2, index))
+    .batch(4),
+    "filter behind apply": ROWS.take(4)
+    .apply(lambda d: d.concatenate(ROWS.skip(4).filter(lambda x, y: y < 9)))
+    .batch(4),
+    "running sum of each file": ROWS.batch(5)
+    .flat_map(
+        lambda x, y: tf.data.Dataset.from_tensor_slices((x, y)).scan(
+            tf.zeros(2), lambda s, row: (s + row[0], row)
+        )
+    )
+    .batch(4),
     "filter of the first version": tf.compat.v1.data.Dataset.from_tensor_slices(np.arange(10))
     .filter(lambda y: y < 9)
     .batch(4),
@@ -471,6 +485,40 @@ def test_batches_that_an_example_chooses_for_others_are_refused(data, sampling):
     stated = {"num_examples": 10} if sampling == "poisson" else {"steps_per_epoch": 2}
     with pytest.raises(ValueError, match="no example chooses for others"):
         declared_dataset(BY_VALUE[data], sampling=sampling, batch_size=4, **stated)
+
+
+@tf.function
+def repeated_by_a_graph():
+    return ROWS.repeat(4)
+
+
+HIDDEN = {
+    "of a function's graph": lambda: repeated_by_a_graph().batch(2),
+    "an element of another": lambda: next(iter(tf.data.Dataset.from_tensors(ROWS))).batch(2),
+    "a fold": lambda: tf.data.Dataset.zip(next(iter(ROWS.repeat(4).window(20)))).batch(2),
+    "behind others": lambda: ROWS.concatenate(repeated_by_a_graph()).batch(2),
+    "read by functions": lambda: (
+        lambda hidden: tf.data.Dataset.range(2).interleave(lambda index: hidden.shard(2, index))
+    )(repeated_by_a_graph()).batch(2),
+}
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "shuffle"])
+@pytest.mark.parametrize("name", HIDDEN)
+def test_data_sets_that_come_without_their_stages_are_refused(name, sampling):
+    """Rows that came four times, or for each worker, moved 8 clips for 2."""
+    stated = {"num_examples": 10} if sampling == "poisson" else {"steps_per_epoch": 2}
+    with pytest.raises(ValueError, match="whose stages are seen.*take folds with"):
+        declared_dataset(HIDDEN[name](), sampling=sampling, batch_size=2, **stated)
+
+
+def test_numbers_beside_rows_and_what_chooses_the_next_are_not_hidden(tmp_path):
+    chosen = tf.data.Dataset.choose_from_datasets(
+        [ROWS.take(5), ROWS.skip(5)], tf.data.Dataset.range(2).repeat(5)
+    )
+    numbered = ROWS.enumerate().map(lambda n, row: row)
+    for rows in (chosen, numbered, ROWS.snapshot(str(tmp_path))):
+        declared_dataset(rows.batch(2), sampling="shuffle", batch_size=2, steps_per_epoch=5)
 
 
 def test_what_is_filtered_beforehand_is_sampled_as_the_remedy_says():

@@ -84,6 +84,18 @@ def test_what_is_accepted_has_each_row_once(seed):
 R = tf.data.Dataset.range(ROWS)
 PAIRS = tf.data.Dataset.from_tensor_slices(np.arange(ROWS).reshape(-1, 2))
 WINDOWS = R.window(4, shift=2, drop_remainder=True)
+SLICES = tf.data.Dataset.from_tensor_slices(np.arange(ROWS))
+TWICE = R.repeat(2)
+SHUFFLED_FILES = R.batch(6).flat_map(
+    lambda rows: tf.data.Dataset.from_tensor_slices(rows).shuffle(6)
+)
+SHUFFLED_BATCHES = R.batch(ROWS).map(tf.random.shuffle).unbatch()
+
+
+def neighbours(rows):
+    return tf.data.Dataset.zip(rows, rows.skip(1)).map(lambda x, y: tf.stack([x, y]))
+
+
 KEPT = R.shuffle(9).concatenate(R.take(0))
 ACCEPTED = {
     "three parts": R.take(4).concatenate(R.skip(4).take(4)).concatenate(R.skip(8)),
@@ -106,6 +118,26 @@ ACCEPTED = {
     "all of one": tf.data.Dataset.range(1).flat_map(lambda _: R),
     "without a header": R.flat_map(
         lambda x: tf.data.Dataset.from_tensor_slices([x, x]).skip(1).repeat(1)
+    ),
+    "shares of what is shuffled": tf.data.Dataset.range(2)
+    .shuffle(2)
+    .interleave(
+        lambda index: SLICES.shuffle(9, seed=1, reshuffle_each_iteration=False).shard(2, index)
+    ),
+    "numbered": R.enumerate().map(lambda n, x: x),
+    "numbered in a function": R.flat_map(
+        lambda x: tf.data.Dataset.from_tensors(x).enumerate().map(lambda n, x: x)
+    ),
+    "labelled in a function": R.flat_map(
+        lambda x: tf.data.Dataset.zip(
+            tf.data.Dataset.from_tensors(x), tf.data.Dataset.from_tensors(-1).repeat()
+        ).map(lambda x, label: x)
+    ),
+    "paired with one element again": tf.data.Dataset.zip(
+        R, tf.data.Dataset.from_tensors(-1).repeat()
+    ).map(lambda x, label: x),
+    "whole windows in a function": tf.data.Dataset.range(1).flat_map(
+        lambda x: tf.data.Dataset.range(x, x + 6).window(3, 3).flat_map(lambda w: w.batch(3))
     ),
     "scanned halves": R.take(6).scan(0, lambda s, x: (s, x)).concatenate(R.skip(6)),
 }
@@ -142,6 +174,46 @@ REFUSED = {
     ),
     "epochs of arrays": tf.data.Dataset.range(2).flat_map(
         lambda _: tf.data.Dataset.from_tensor_slices(np.arange(10)).shuffle(9)
+    ),
+    "behind itself by apply": R.apply(lambda d: d.concatenate(d.map(abs))),
+    "repeated and numbered": R.repeat(2).enumerate().map(lambda n, x: x),
+    "repeated beside a number": tf.data.Dataset.zip(
+        R.repeat(2), tf.data.Dataset.range(2 * ROWS)
+    ).map(lambda x, n: x),
+    "a side repeated": tf.data.Dataset.zip(R, R.take(5).repeat()).map(lambda x, again: x),
+    "shares of what is repeated": tf.data.Dataset.range(2).interleave(
+        lambda index: TWICE.shard(2, index)
+    ),
+    "shares again": tf.data.Dataset.range(4).interleave(lambda index: R.shard(2, index % 2)),
+    "shares, for each of what is repeated": tf.data.Dataset.range(2)
+    .repeat(2)
+    .interleave(lambda index: R.shard(2, index)),
+    "a share and all": tf.data.Dataset.range(2).flat_map(
+        lambda index: R.shard(2, index).concatenate(R)
+    ),
+    "in another order for each": tf.data.Dataset.range(2).flat_map(
+        lambda seed: tf.data.Dataset.from_tensor_slices(np.arange(ROWS)).shuffle(ROWS, seed=seed)
+    ),
+    "counted in another order for each": tf.data.Dataset.range(2).flat_map(
+        lambda seed: tf.data.Dataset.range(ROWS).shuffle(ROWS, seed=seed)
+    ),
+    "given to each, then taken": tf.data.Dataset.range(2).map(lambda _: R).flat_map(lambda d: d),
+    "all in a map": tf.data.Dataset.range(2)
+    .map(lambda _: R.batch(ROWS).get_single_element())
+    .unbatch(),
+    "neighbours in a function": tf.data.Dataset.range(1).flat_map(
+        lambda x: neighbours(tf.data.Dataset.range(x, x + 6))
+    ),
+    "rows of windows in a function": tf.data.Dataset.range(1).flat_map(
+        lambda x: tf.data.Dataset.range(x, x + 6).window(3, 1).flat_map(lambda w: w)
+    ),
+    "rows of windows, otherwise": WINDOWS.flat_map(
+        lambda w: tf.data.Dataset.zip(w, w.map(abs)).map(lambda x, y: tf.stack([x]))
+    ),
+    "windows of windows": WINDOWS.flat_map(lambda w: w.window(2, 2)).flat_map(lambda w: w),
+    "halves of files in another order": SHUFFLED_FILES.take(6).concatenate(SHUFFLED_FILES.skip(6)),
+    "halves of batches in another order": SHUFFLED_BATCHES.take(6).concatenate(
+        SHUFFLED_BATCHES.skip(6)
     ),
     "pairs within pairs": tf.data.Dataset.zip(tf.data.Dataset.zip(R, R.skip(1)), R),
 }

@@ -91,6 +91,14 @@ def test_trials_that_cannot_be_accounted_for_are_refused():
     with pytest.raises(ValueError, match="(?s)Expected a train function.*Received"):
         tfdp.PrivateSearch(1.0).run({}, lambda _: (make_model(), 1.0))
 
+    def releases_of_users(_):
+        model = tfdp.make_private(make_model())
+        tfdp.record_release(model, dp_event.GaussianDpEvent(4.0), "sum", unit="user")
+        return model, 1.0
+
+    with pytest.raises(ValueError, match="(?s)privacy of examples.*Received.*user"):
+        tfdp.PrivateSearch(1.0).run({}, releases_of_users)
+
 
 ONLY_PLD = dp_event.DiscreteLaplaceDpEvent(0.2, 1)
 

@@ -24,6 +24,20 @@ def layers_of(layer: keras.layers.Layer, include_self: bool = True) -> list[kera
 
 
 @uses_private_names
+def layers_without_variables(model: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """The layers of a model whose variables, if any, have yet to be made.
+
+    A subclassed model without a `build` of its own is `built` once that was called, whether its
+    layers are or not.
+    """
+    from keras.src.utils.python_utils import is_default
+
+    inner = layers_of(model, include_self=False)
+    unbuilt = [layer for layer in inner if not layer.built and not is_default(layer.build)]
+    return unbuilt if model.built else [model, *unbuilt]
+
+
+@uses_private_names
 def own_losses(layer: keras.layers.Layer) -> list:
     """What the layer itself added with `add_loss` or an activity regulariser when last called.
 

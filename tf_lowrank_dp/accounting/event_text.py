@@ -12,7 +12,7 @@ from dp_accounting import dp_event
 
 
 def own_copy(event: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
-    """The same event, of Python's numbers and of lists that nobody else can change.
+    """The same event, of Python's numbers and of tuples, which nobody can change.
 
     Iterators are read here, once.  Of a subclass it is the class of `dp_accounting` that it has,
     which is what accountants know.
@@ -60,7 +60,7 @@ def _own(value: Any) -> Any:
     if isinstance(value, dp_accounting.DpEvent):
         return own_copy(value)
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_own(part) for part in value]
+        return tuple(_own(part) for part in value)
     return value if isinstance(value, int | float) else float(value)
 
 
@@ -78,4 +78,4 @@ def _plain(value: Any) -> Any:
 def _made(value: Any) -> Any:
     if isinstance(value, Mapping):
         return event_from_dict(value)
-    return [_made(part) for part in value] if isinstance(value, list) else value
+    return tuple(map(_made, value)) if isinstance(value, list) else value

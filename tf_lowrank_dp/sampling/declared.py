@@ -23,6 +23,7 @@ from tf_lowrank_dp.sampling.stages import (
     in_order,
     refuse_batches_by_value,
     refuse_fixed_batches,
+    refuse_hidden,
     refuse_other_orders,
     refuse_repeated_rows,
     refuse_state,
@@ -120,6 +121,7 @@ def declared_dataset(
         )
     batches = batched_sources.to_dataset(dataset)
     if isinstance(dataset, tf.data.Dataset):
+        refuse_hidden(dataset)
         refuse_batches_by_value(dataset)
         refuse_other_orders(dataset)
         refuse_state(dataset)

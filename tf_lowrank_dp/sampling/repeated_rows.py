@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tf_lowrank_dp._tf_data import (
-    captured_by,
-    functions_in,
+    held_by,
     inputs_of,
     kind_of,
     number_of,
     shard_of,
     windows_overlap,
+)
+from tf_lowrank_dp.sampling.function_rows import (
+    operations_inside,
+    rows_again,
+    stages_inside,
+    whole_inside,
 )
 
 OF_ROWS = (
@@ -28,7 +31,6 @@ BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
 SOME = ("Take", "Skip", "Shard")
 _AGAIN = ("Repeat", "ShuffleAndRepeat")
 APART = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch")
-_STAGE = re.compile(r"(?:Experimental)?(?:Parallel)?(\w+?)Dataset(?:V\d)?")
 _JOINS = ("Concatenate", "DirectedInterleave", "Zip")
 
 
@@ -37,16 +39,19 @@ def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
 
     Args:
         dataset: of rows.
-        of_pairs: whether pairs are others if one of their sides is, such as windows of one
-            repeated series; else a side that repeats is enough.
+        of_pairs: whether pairs with one element that is repeated, such as the series that windows
+            are cut from, are others where their other sides are.
     """
     kind, sources = kind_of(dataset), joined(dataset)
     if kind in _AGAIN and number_of(dataset) != 1:
         return "`.repeat()`"
     if kind in APART and _gives_rows_of_overlapping_windows(dataset):
         return "the rows of `.window()`s that overlap (shift= below size)"
-    if kind in APART and (how := _repetition_inside(dataset)):
+    if kind in (*APART, "Map", "ParallelMap") and (how := rows_again(dataset)):
         return how
+    held = [each for each in held_by(dataset) if each is not None]
+    if any(_in_common(*pair) for pair in itertools.combinations(held, 2)):
+        return "one data set several times in a function, or parts of it that may overlap"
     if kind in _JOINS:
         of_one = _apart if kind == "Zip" else _in_common
         if any(of_one(*pair) for pair in itertools.combinations(sources, 2)):
@@ -55,70 +60,40 @@ def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
             return "one data set several times behind each other, or parts of it that may overlap"
     found = [repetition(source, of_pairs) for source in sources]
     if kind == "Zip" and of_pairs and not all(found):
-        return ""
-    return next(filter(None, found), "")
-
-
-def operations_inside(dataset: tf.data.Dataset) -> Iterator[tf.Operation]:
-    """The operations in a stage's functions."""
-    return (op for graph in functions_in(dataset) for op in graph.get_operations())
-
-
-def stages_inside(dataset: tf.data.Dataset) -> Iterator[tuple[str, tf.Operation]]:
-    """The stages that the functions of a stage make, such as those of a `.flat_map()`."""
-    for op in operations_inside(dataset):
-        stage = _STAGE.fullmatch(op.type)
-        if stage:
-            yield stage[1], op
-
-
-def count_of(op: tf.Operation) -> int | None:
-    """How many elements a `Repeat`, `Take` or `Skip` inside is about; None if data decide it."""
-    count = tf.get_static_value(op.inputs[1])
-    return None if count is None else int(count)
-
-
-def _repetition_inside(dataset: tf.data.Dataset) -> str:
-    """By what the functions of a stage give a row several times."""
-    inside = [*stages_inside(dataset)]
-    if any(kind == "Repeat" and count_of(op) not in (None, 1) for kind, op in inside):
-        return "`.repeat()`"
-    several = int(inputs_of(dataset)[0].cardinality()) != 1
-    held = any(captured.dtype == tf.variant for captured in captured_by(dataset))
-    more = several or any(kind in (*APART, "Concatenate") for kind, _ in inside)
-    # With a share for each element, `.shard(n, index)`, it comes once.
-    share = any(k == "Shard" and tf.get_static_value(op.inputs[2]) is None for k, op in inside)
-    if (held and more and not share) or (several and _ignores_its_elements(dataset)):
-        return "one data set in a function, which gives it again for each element of another"
-    return ""
-
-
-def _ignores_its_elements(dataset: tf.data.Dataset) -> bool:
-    """Whether the function of a stage gives the same whatever it is given."""
-    graphs = functions_in(dataset)
-    if not graphs:  # of `.unbatch()`
-        return False
-    own = graphs[0].inputs
-    given = own[: len(own) - len(captured_by(dataset))]
-    return not any(tensor.consumers() for tensor in given)
+        pairs = zip(found, map(_is_one_element_again, sources), strict=True)
+        found = ["" if one_element else how for how, one_element in pairs]
+    return next(filter(None, [*found, *(repetition(each, of_pairs) for each in held)]), "")
 
 
 def _gives_rows_of_overlapping_windows(dataset: tf.data.Dataset) -> bool:
     """Whether windows are taken apart again; one that stays whole is an example by itself."""
-    windows, batched = dataset, 0
+    stages, windows = [], dataset
     while kind_of(windows) in (*OF_ROWS, *SOME, *BATCHES, *APART):
-        batched += kind_of(windows) in BATCHES
-        batched -= kind_of(windows) == "Unbatch"
+        stages.append(windows)
         windows = inputs_of(windows)[0]
     if kind_of(windows) != "Window" or not windows_overlap(windows):
         return False
-    [rows] = inputs_of(windows)
-    return batched < 0 or _shapes_of(dataset) == _shapes_of(rows)
+    whole, batched = False, 0  # whether each is one element, and in how many batches
+    for stage in reversed(stages):
+        kind = kind_of(stage)
+        if kind in BATCHES:
+            batched += kind != "Rebatch"
+        elif kind == "Unbatch" or (whole and kind in APART):
+            batched -= 1
+        else:
+            whole = whole or whole_inside(stage)
+            if kind in APART and not whole:
+                return True
+        if batched < 0:
+            return True
+    return False
 
 
-def _shapes_of(dataset: tf.data.Dataset) -> list[str]:
-    leaves = tf.nest.flatten(dataset.element_spec)
-    return [str(getattr(spec, "shape", spec)) for spec in leaves]
+def _is_one_element_again(dataset: tf.data.Dataset) -> bool:
+    """Whether it is `.from_tensors(...).repeat()`: what all rows of other sides are paired with."""
+    while kind_of(dataset) in (*OF_ROWS, "Repeat", "Scan"):
+        [dataset] = inputs_of(dataset)
+    return kind_of(dataset) == "Tensor"
 
 
 class _Part(NamedTuple):
@@ -210,7 +185,7 @@ def _part_of(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, _Part | None]:
             part = None if size is None else part._replace(batches=(*part.batches, size))
         elif kind == "Unbatch":
             part = part.taken_apart()
-        elif kind == "Shuffle":
+        elif kind == "Shuffle" or _shuffles_inside(stage):
             part = part._replace(shuffled=True)
         elif kind in SOME:
             part = _selected(part, stage)
@@ -219,9 +194,17 @@ def _part_of(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, _Part | None]:
 
 def _shuffles(dataset: tf.data.Dataset) -> bool:
     """Whether the order of a data set may be another each time that it is read."""
-    return kind_of(dataset) in ("Shuffle", "DirectedInterleave") or any(
-        map(_shuffles, inputs_of(dataset))
-    )
+    if kind_of(dataset) in ("Shuffle", "DirectedInterleave") or _shuffles_inside(dataset):
+        return True
+    return any(map(_shuffles, inputs_of(dataset)))
+
+
+def _shuffles_inside(dataset: tf.data.Dataset) -> bool:
+    """Whether functions of a stage do, such as of the lines of each file."""
+    if any(kind.startswith("Shuffle") for kind, _ in stages_inside(dataset)):
+        return True
+    held = any(each is None or _shuffles(each) for each in held_by(dataset))
+    return held or any(op.type == "RandomShuffle" for op in operations_inside(dataset))
 
 
 def _selected(part: _Part, stage: tf.data.Dataset) -> _Part | None:

@@ -10,21 +10,26 @@ import tensorflow as tf
 from tf_lowrank_dp._tf_data import (
     captured_by,
     data_sets_of,
+    held_by,
     inputs_of,
     is_out_of_order,
     kind_of,
+    made_of_numbers,
     number_of,
+)
+from tf_lowrank_dp.sampling.function_rows import (
+    count_of,
+    counts_inside,
+    operations_inside,
+    stages_inside,
 )
 from tf_lowrank_dp.sampling.repeated_rows import (
     APART,
     BATCHES,
     OF_ROWS,
     SOME,
-    count_of,
     joined,
-    operations_inside,
     repetition,
-    stages_inside,
 )
 from tf_lowrank_dp.tracing.random_draws import is_random
 
@@ -43,7 +48,7 @@ _BY_VALUE = {
     "IgnoreErrors": "`.ignore_errors()`",
     "Unique": "`.unique()`",
 }
-_INSIDE = _BY_VALUE.keys() - {"Scan"}  # which counts elements in some of TensorFlow's functions
+_HIDDEN = ("Variant", "DataServiceDataset")
 _WRITES = re.compile("Assign|ResourceScatter|Enqueue|StackPush")
 _JOIN = {
     **_ACROSS,
@@ -74,14 +79,14 @@ def refuse_batches_by_value(dataset: tf.data.Dataset) -> None:
             "that is left out is absent then, and moves nothing. Do without buckets by length: "
             "pad to one length."
         )
-    for each in inputs_of(dataset):
+    for each in [*inputs_of(dataset), *filter(None, held_by(dataset))]:
         refuse_batches_by_value(each)
 
 
 def _by_value_inside(dataset: tf.data.Dataset) -> Iterator[str]:
     """Stages in a stage's functions by which an element decides how many rows it gives."""
     for kind, op in stages_inside(dataset):
-        if kind in _INSIDE:
+        if kind in _BY_VALUE and not (kind == "Scan" and counts_inside(op)):
             yield _BY_VALUE[kind]
         if kind in ("Repeat", "Take", "Skip") and count_of(op) is None:
             yield f"`.{kind.lower()}()` of a number that its elements decide"
@@ -95,6 +100,26 @@ def _counts(dataset: tf.data.Dataset) -> bool:
         [dataset] = inputs_of(dataset)
     spec = dataset.element_spec
     return kind_of(dataset) == "Tensor" and isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0
+
+
+def refuse_hidden(dataset: tf.data.Dataset) -> None:
+    """Refuses data sets that arrive without the stages which they are made of.
+
+    Raises:
+        ValueError: a part of it does.
+    """
+    parts = data_sets_of(dataset)
+    held = [each for part in parts for each in held_by(part)]
+    joined_ones = (source for part in parts for source in joined(part))
+    shown = [dataset, *filter(None, held), *joined_ones]
+    if None in held or any(kind_of(s) in _HIDDEN and not made_of_numbers(s) for s in shown):
+        raise ValueError(
+            "Expected a dataset whose stages are seen. Received: one with a part that a "
+            "tf.function or a tf.data service gives, or that is an element of another dataset, "
+            "where nobody sees which rows come again, or are left out for what others hold. Make "
+            "it where it is used, of its source; take folds with `.take()`, `.skip()` and "
+            "`.shard()` instead of `.window()`."
+        )
 
 
 def refuse_state(dataset: tf.data.Dataset) -> None:
@@ -209,6 +234,7 @@ def refuse_joined_records(dataset: tf.data.Dataset) -> None:
     Raises:
         ValueError: with the stage.
     """
+    refuse_hidden(dataset)
     how = _join(dataset) or repetition(dataset, of_pairs=False)
     if how:
         raise ValueError(

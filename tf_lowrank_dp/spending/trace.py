@@ -10,6 +10,7 @@ from typing import TypeAlias
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import layers_without_variables
 from tf_lowrank_dp.spending.record import Record, steps_of
 
 Thing: TypeAlias = keras.Variable | keras.layers.Layer | keras.optimizers.Optimizer
@@ -79,13 +80,14 @@ def refuse_unbuilt(model: keras.Model) -> None:
     What is recorded follows variables, to whatever model and function they come.
 
     Raises:
-        ValueError: the model is not built.
+        ValueError: the model, or a layer of it, is not built.
     """
-    if not model.built:
+    missing = [layer.name for layer in layers_without_variables(model)]
+    if missing:
         raise ValueError(
             "Expected a model that is built, whose variables what was spent belongs to. Received: "
-            f"'{model.name}', which has none yet. Call it on a batch, or "
-            "model.build(input_shape), beforehand."
+            f"'{model.name}', without those of {', '.join(map(repr, missing))}. Call it on a "
+            "batch beforehand, so that all its layers are used, or layer.build(input_shape)."
         )
 
 

@@ -200,7 +200,7 @@ def _entries(ledger: PrivacyLedger) -> tuple[Entry, ...]:
             "seed out, and begin from public weights."
         )
     for entry in entries:
-        of_users = isinstance(entry, LedgerEntry) and entry.unit == "user"
+        of_users = entry.unit == "user"
         of_passes = isinstance(entry, LedgerEntry) and entry.sampling.kind != "poisson"
         if of_users or of_passes or entry.noise_multiplier == 0:
             raise ValueError(
