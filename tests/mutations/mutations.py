@@ -650,8 +650,77 @@ MUTATIONS = [
     ),
     mutation(
         1, "a function may give one data set again and again", "sampling/repeated_rows.py",
-        "if kind in APART and (how := _repetition_inside(dataset)):", "if how := \"\":",
+        "if kind in (*APART, \"Map\", \"ParallelMap\") and (how := rows_again(dataset)):",
+        "if how := \"\":",
         "sampling/test_repeated_rows.py::test_parts_with_common_rows_are_not[one for each of two]",
+    ),
+    mutation(
+        1, "a share for each element may be the same again", "sampling/function_rows.py",
+        'return kind_of(outer) == "Range" and any(index is tensor for tensor in given)',
+        "return True",
+        "sampling/test_repeated_rows.py::test_parts_with_common_rows_are_not[shares again]",
+    ),
+    mutation(
+        1, "a function may join a data set with itself", "sampling/function_rows.py",
+        "if any(_joins_itself(op) for kind, op in inside if kind in _JOINS):", "if False:",
+        "sampling/test_repeated_rows.py::"
+        "test_parts_with_common_rows_are_not[one behind itself in a function]",
+    ),
+    mutation(
+        1, "what is counted in a function is no row", "sampling/function_rows.py",
+        "if (counted and beside) or _is_share(", "if counted or _is_share(",
+        "sampling/test_repeated_rows.py::test_parts_with_common_rows_are_not"
+        "[counted in another order for each]",
+    ),
+    mutation(
+        1, "windows that overlap are rows inside of functions", "sampling/function_rows.py",
+        "return any(distance * int(stride) % int(shift) == 0 for distance in range(1, int(size)))",
+        "return False",
+        "sampling/test_repeated_rows.py::"
+        "test_parts_with_common_rows_are_not[rows of windows in a function]",
+    ),
+    mutation(
+        1, "data sets that functions capture may repeat rows", "sampling/repeated_rows.py",
+        "[*found, *(repetition(each, of_pairs) for each in held)]", "found",
+        "sampling/test_repeated_rows.py::"
+        "test_parts_with_common_rows_are_not[shares of what is repeated]",
+    ),
+    mutation(
+        1, "a side of pairs may repeat its rows", "sampling/repeated_rows.py",
+        'found = ["" if one_element else how for how, one_element in pairs]', "found = []",
+        "sampling/test_repeated_rows.py::test_parts_with_common_rows_are_not[a side repeated]",
+    ),
+    mutation(
+        1, "shuffles in functions change no order", "sampling/repeated_rows.py",
+        'any(kind.startswith("Shuffle") for kind, _ in stages_inside(dataset))', "False",
+        "sampling/test_repeated_rows.py::test_parts_with_common_rows_are_not"
+        "[halves of files in another order]",
+    ),
+    mutation(
+        1, "rows of overlapping windows are told by their shapes", "sampling/repeated_rows.py",
+        "            if kind in APART and not whole:\n                return True\n", "",
+        "sampling/test_repeated_rows.py::test_parts_with_common_rows_are_not[windows side by side]",
+    ),
+    mutation(
+        1, "what apply joins is not looked at", "_tf_data.py",
+        "    return [_uncovered(source) for source in [*named, *others]]",
+        "    return [_uncovered(source) for source in dataset._inputs()]",
+        "sampling/test_repeated_rows.py::"
+        "test_parts_with_common_rows_are_not[behind itself by apply]",
+    ),
+    mutation(
+        1, "data sets that functions capture may filter", "sampling/stages.py",
+        "for each in [*inputs_of(dataset), *filter(None, held_by(dataset))]:",
+        "for each in inputs_of(dataset):",
+        "sampling/test_declared.py::test_batches_that_an_example_chooses_for_others_are_refused"
+        "[filter of what each function reads-shuffle]",
+    ),
+    mutation(
+        1, "data sets may come without their stages", "sampling/stages.py",
+        "if None in held or any(kind_of(s) in _HIDDEN and not made_of_numbers(s) for s in shown):",
+        "if False:",
+        "sampling/test_declared.py::"
+        "test_data_sets_that_come_without_their_stages_are_refused[a fold-shuffle]",
     ),
     mutation(
         1, "rows of a sampler's changed batches are not counted", "sampling/upstream.py",
@@ -982,8 +1051,27 @@ MUTATIONS = [
         "test_an_event_counts_in_whatever_container_and_numbers_it_comes[generator]",
     ),
     mutation(
+        15, "a model is taken for built as Keras says", "_keras/layers.py",
+        "return unbuilt if model.built else [model, *unbuilt]",
+        "return [] if model.built else [model]",
+        "training/test_unknown_by_what_is_read.py::"
+        "test_a_model_that_keras_calls_built_may_lack_variables",
+    ),
+    mutation(
+        15, "a search of releases by user is one of examples", "training/private_search.py",
+        'of_users = entry.unit == "user"',
+        'of_users = isinstance(entry, LedgerEntry) and entry.unit == "user"',
+        "training/test_private_search.py::test_trials_that_cannot_be_accounted_for_are_refused",
+    ),
+    mutation(
+        15, "events that are handed out can be emptied", "accounting/event_text.py",
+        "return tuple(_own(part) for part in value)", "return [_own(part) for part in value]",
+        "accounting/test_release_entry.py::"
+        "test_an_event_that_is_handed_out_cannot_be_emptied",
+    ),
+    mutation(
         15, "something is recorded for models that are not built", "spending/trace.py",
-        "if not model.built:", "if False:",
+        "    if missing:", "    if False:",
         "training/test_unknown_by_what_is_read.py::"
         "test_nothing_is_recorded_for_a_model_whose_variables_do_not_exist",
     ),
