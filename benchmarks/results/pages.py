@@ -117,11 +117,21 @@ def quickstart_table() -> str:
     return table(rows)
 
 
-def accuracy_table(name: str) -> str:
+def accuracy_table() -> str:
     """Methods, networks and tasks of which all seeds are recorded."""
-    found = accuracy.table(lines(name))
+    found = accuracy.table(lines("accuracy"))
     rows = [f"{line}\n" for line in found if not line.endswith(("| 1 |", "| 2 |"))]
-    return "".join(rows) + note(lines(name))
+    return "".join(rows) + note(lines("accuracy"))
+
+
+def wide_resnet_table() -> str:
+    """Wide ResNets by their methods and numbers of steps."""
+    by_steps = []
+    for run in lines("wide_resnet"):
+        chosen = run["settings"]
+        task = f"{chosen['task'].removeprefix('cifar10-')}, {chosen['steps']} steps"
+        by_steps.append(run | {"settings": chosen | {"task": task}})
+    return "".join(f"{line}\n" for line in accuracy.table(by_steps))
 
 
 def sst2_table() -> str:
@@ -297,8 +307,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "step time": step_time_table,
     "faster": faster,
     "quickstart": quickstart_table,
-    "accuracy": lambda: accuracy_table("accuracy"),
-    "wide resnet": lambda: accuracy_table("wide_resnet"),
+    "accuracy": accuracy_table,
+    "wide resnet": wide_resnet_table,
     "sst2": sst2_table,
     "without noise": without_noise_table,
     "image subspaces": image_subspaces_table,
