@@ -1,5 +1,7 @@
 """Models that `fit` builds from its data, as Keras does, and layers that are never called."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -99,3 +101,45 @@ def test_a_custom_loop_says_how_to_build_the_model(data):
         tfdp.PrivateTrainer(model, sampler)
     model(data()[0])
     tfdp.PrivateTrainer(model, sampler)
+
+
+class SubclassWithoutBuild(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(3)
+
+    def call(self, x):
+        return self.dense(x)
+
+
+def test_a_model_that_build_gave_no_variables_is_told_to_be_called(data):
+    model = SubclassWithoutBuild()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras' own
+        model.build((None, 5))
+    with pytest.raises(tfdp.UnsupportedModelError, match="call it once on a batch"):
+        tfdp.make_private(model)
+    model(data()[0][:1])
+    tfdp.make_private(model)
+
+
+class Mapped(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(3)
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, x):
+        return keras.ops.vectorized_map(lambda row: self.dense(row[None])[0], x)
+
+
+def test_a_layer_within_a_vectorized_map_trains_as_the_remedy_says(private, data):
+    def trained(**how):
+        model = keras.Sequential([keras.Input((5,)), Mapped(), keras.layers.Dense(3)])
+        return private(model, **how).fit(*data(), batch_size=24, verbose=0)
+
+    with pytest.raises(tfdp.UnsupportedModelError, match="vectorized_map.*gradient_method='loop'"):
+        trained()
+    trained(gradient_method="loop")

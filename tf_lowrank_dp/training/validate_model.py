@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp._keras.layers import layers_of
+from tf_lowrank_dp._keras.layers import layers_of, layers_without_variables
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.training.distribution import refuse_distribution
@@ -53,7 +53,7 @@ def validate_model(model: keras.Model, x_spec: Nested = None) -> None:
     validate_layers(model)
     if not model.trainable_variables:
         remedy = "Set trainable = True on the layers to train."
-        if not model.built:
+        if layers_without_variables(model):
             remedy = "It is not built: call it once on a batch of data, model(x), first."
         raise UnsupportedModelError(
             f"Expected something to train. Received: '{model.name}' without trainable variables. "
