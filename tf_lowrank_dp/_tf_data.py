@@ -37,15 +37,11 @@ def data_sets_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
 def inputs_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     """The data sets that one takes its elements from, without the cover of `tf.compat.v1.data`.
 
-    `.apply()` writes its own idea of them over that of `.concatenate()`, whose parts are still
-    there.
+    `.apply()` writes its own idea of them over that of `.concatenate()`.
     """
-    parts = [getattr(dataset, "_dataset_to_concatenate", None)]
-    named = dataset._inputs()
-    others = [part for part in parts if part is not None and all(part is not n for n in named)]
-    if others and getattr(dataset, "_input_dataset", None) is not None:
-        named, others = [dataset._input_dataset], parts
-    return [_uncovered(source) for source in [*named, *others]]
+    behind = getattr(dataset, "_dataset_to_concatenate", None)
+    sources = dataset._inputs() if behind is None else [dataset._input_dataset, behind]
+    return [_uncovered(source) for source in sources]
 
 
 def held_by(dataset: tf.data.Dataset) -> list[tf.data.Dataset | None]:

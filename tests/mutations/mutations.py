@@ -703,8 +703,7 @@ MUTATIONS = [
     ),
     mutation(
         1, "what apply joins is not looked at", "_tf_data.py",
-        "    return [_uncovered(source) for source in [*named, *others]]",
-        "    return [_uncovered(source) for source in dataset._inputs()]",
+        "if behind is None else [dataset._input_dataset, behind]", "",
         "sampling/test_repeated_rows.py::"
         "test_parts_with_common_rows_are_not[behind itself by apply]",
     ),
