@@ -41,7 +41,8 @@ def inputs_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     """
     behind = getattr(dataset, "_dataset_to_concatenate", None)
     sources = dataset._inputs() if behind is None else [dataset._input_dataset, behind]
-    return [_uncovered(source) for source in sources]
+    reader = getattr(dataset, "_impl", None)  # of files whose names are a data set
+    return [_uncovered(source) for source in (sources if reader is None else [reader])]
 
 
 def held_by(dataset: tf.data.Dataset) -> list[tf.data.Dataset | None]:
@@ -49,13 +50,19 @@ def held_by(dataset: tf.data.Dataset) -> list[tf.data.Dataset | None]:
     if dataset not in _HELD:
         _HELD[dataset] = [
             reference
-            for own in dataset._functions()
+            for own in _functions_of(dataset)
             for reference in _named(own._func, own.function.captured_inputs)
         ]
     return [None if reference is None else reference() for reference in _HELD[dataset]]
 
 
 _HELD: weakref.WeakKeyDictionary[tf.data.Dataset, list] = weakref.WeakKeyDictionary()
+
+
+def _functions_of(dataset: tf.data.Dataset) -> list[Any]:
+    """A stage's functions; that of `.load()` is not among those that TensorFlow names."""
+    reader = getattr(dataset, "_reader_func", None)
+    return dataset._functions() or ([] if reader is None else [reader])
 
 
 def _named(function: Callable, captured: list[tf.Tensor]) -> list[weakref.ref | None]:
@@ -113,9 +120,12 @@ def kind_of(dataset: tf.data.Dataset) -> str:
     return type(dataset).__name__.removeprefix("_").removesuffix("Dataset").removesuffix("V2")
 
 
+_NUMBERS = ("_batch_size", "_batch_size_t", "_batch_sizes", "_count")
+
+
 def number_of(dataset: tf.data.Dataset) -> int | None:
     """Rows of a batch, or how often is repeated, -1 for without end; None if it is not known."""
-    dataset, names = _uncovered(dataset), ("_batch_size", "_batch_sizes", "_count")
+    dataset, names = _uncovered(dataset), _NUMBERS
     number = next((getattr(dataset, name) for name in names if hasattr(dataset, name)), None)
     value = None if number is None else tf.get_static_value(number)
     return None if value is None or value.size != 1 else int(value.squeeze())
@@ -141,7 +151,7 @@ def windows_overlap(dataset: tf.data.Dataset) -> bool:
 def functions_in(dataset: tf.data.Dataset) -> list[tf.Graph]:
     """The graphs of a stage's functions, such as that of a `.map()`, and of all that these call."""
     if dataset not in _FUNCTIONS:
-        graphs = [own.function.graph for own in dataset._functions()]
+        graphs = [own.function.graph for own in _functions_of(dataset)]
         called = [_graph(each) for graph in graphs for each in functions_of(graph).values()]
         _FUNCTIONS[dataset] = [*graphs, *called]
     return _FUNCTIONS[dataset]
@@ -169,4 +179,4 @@ def is_out_of_order(dataset: tf.data.Dataset) -> bool:
 
 def captured_by(dataset: tf.data.Dataset) -> list[tf.Tensor]:
     """What the functions of a data set alone capture, such as the handles of variables."""
-    return [each for own in dataset._functions() for each in own.function.captured_inputs]
+    return [each for own in _functions_of(dataset) for each in own.function.captured_inputs]

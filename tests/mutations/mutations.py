@@ -638,13 +638,13 @@ MUTATIONS = [
     ),
     mutation(
         1, "the functions of stages may filter", "sampling/stages.py",
-        "    if kind_of(dataset) in APART:", "    if False:",
+        "    if kind_of(dataset) in (*APART, \"Load\"):", "    if False:",
         "sampling/test_declared.py::"
         "test_batches_that_an_example_chooses_for_others_are_refused[filter of each file-shuffle]",
     ),
     mutation(
         1, "an element may decide how often it is repeated", "sampling/stages.py",
-        'if kind in ("Repeat", "Take", "Skip") and count_of(op) is None:', "if False:",
+        "if decides and not (", "if False and not (",
         "sampling/test_declared.py::"
         "test_batches_that_an_example_chooses_for_others_are_refused[oversampled-shuffle]",
     ),
@@ -697,8 +697,8 @@ MUTATIONS = [
         "[halves of files in another order]",
     ),
     mutation(
-        1, "rows of overlapping windows are told by their shapes", "sampling/repeated_rows.py",
-        "            if kind in APART and not whole:\n                return True\n", "",
+        1, "overlapping windows may be taken apart", "sampling/repeated_rows.py",
+        "return depth is not None and depth < int(rows)", "return False",
         "sampling/test_repeated_rows.py::test_parts_with_common_rows_are_not[windows side by side]",
     ),
     mutation(
@@ -720,6 +720,31 @@ MUTATIONS = [
         "if False:",
         "sampling/test_declared.py::"
         "test_data_sets_that_come_without_their_stages_are_refused[a fold-shuffle]",
+    ),
+    mutation(
+        1, "files of a data set of names hide what it is made of", "_tf_data.py",
+        "(sources if reader is None else [reader])", "sources",
+        "sampling/test_declared.py::"
+        "test_rows_that_come_again_within_a_pass_are_refused_where_the_pipeline_tells"
+        "[files whose names come again]",
+    ),
+    mutation(
+        1, "shares may be of what is in another order for each", "sampling/repeated_rows.py",
+        "if shares_inside(dataset) and any(map(_shuffles, held)):", "if False:",
+        "sampling/test_repeated_rows.py::test_parts_with_common_rows_are_not"
+        "[shares of what is in another order]",
+    ),
+    mutation(
+        1, "what functions read is not compared with other parts", "sampling/repeated_rows.py",
+        "return [*joined(dataset), *filter(None, held_by(dataset))]", "return joined(dataset)",
+        "sampling/test_repeated_rows.py::test_parts_with_common_rows_are_not"
+        "[shares, and all of it again]",
+    ),
+    mutation(
+        1, "padding in what functions read", "sampling/one_shape.py",
+        "for each in filter(None, held_by(dataset)):", "for each in ():",
+        "sampling/test_declared.py::"
+        "test_rows_padded_to_the_longest_of_their_batch_are_refused[in shares]",
     ),
     mutation(
         1, "rows of a sampler's changed batches are not counted", "sampling/upstream.py",
@@ -1537,7 +1562,7 @@ MUTATIONS = [
     ),
     mutation(
         18, "batches with a stage behind them are taken for records", "sampling/stages.py",
-        "    return next(filter(None, map(_join, inputs_of(dataset))), \"\")\n",
+        "    return inside or next(filter(None, map(_join, sources)), \"\")\n",
         "    return \"\"\n",
         "mechanism/test_private_statistics.py::"
         "test_what_joins_or_repeats_records_is_not_taken_for_records[batches, mapped]",

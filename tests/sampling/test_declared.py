@@ -384,6 +384,12 @@ TWICE = {
     .flat_map(lambda x, y: tf.data.Dataset.zip(x, y))
     .apply(tf.data.experimental.assert_cardinality(19))
     .batch(2),
+    "files whose names come again": tf.data.TextLineDataset(
+        tf.data.Dataset.from_tensor_slices(["a", "b"]).repeat(2)
+    ).batch(2),
+    "overlapping windows as batches": LABELS.window(2, 1, drop_remainder=True).flat_map(
+        lambda window: window.batch(2)
+    ),
     "pairs of neighbours": tf.data.Dataset.zip(ROWS, ROWS.skip(1)).batch(2),
     "interleaved": tf.data.Dataset.choose_from_datasets(
         [ROWS, ROWS], tf.data.Dataset.range(2).repeat(10)
@@ -421,8 +427,9 @@ ONCE = {
 
 @pytest.mark.parametrize("data", TWICE)
 def test_rows_that_come_again_within_a_pass_are_refused_where_the_pipeline_tells(data):
+    steps = None if TWICE[data].cardinality() >= 0 else 5
     with pytest.raises(ValueError, match="at most once in a pass"):
-        declared_dataset(TWICE[data], sampling="shuffle", batch_size=2)
+        declared_dataset(TWICE[data], sampling="shuffle", batch_size=2, steps_per_epoch=steps)
 
 
 @pytest.mark.parametrize("data", ONCE)
@@ -512,6 +519,24 @@ def test_data_sets_that_come_without_their_stages_are_refused(name, sampling):
         declared_dataset(HIDDEN[name](), sampling=sampling, batch_size=2, **stated)
 
 
+def test_rows_of_a_file_are_chosen_by_its_instruction():
+    """As TFDS reads a part of a split."""
+    instructions = tf.data.Dataset.from_tensor_slices((["a", "b"], [0, 3], [3, 2]))
+    rows = instructions.interleave(
+        lambda name, skip, take: (
+            tf.data.TFRecordDataset(name)
+            .skip(tf.cast(skip, tf.int64))
+            .take(tf.cast(take, tf.int64))
+        )
+    )
+    declared_dataset(
+        rows.map(lambda _: np.zeros(2, "float32")).batch(2),
+        sampling="shuffle",
+        batch_size=2,
+        steps_per_epoch=2,
+    )
+
+
 def test_numbers_beside_rows_and_what_chooses_the_next_are_not_hidden(tmp_path):
     chosen = tf.data.Dataset.choose_from_datasets(
         [ROWS.take(5), ROWS.skip(5)], tf.data.Dataset.range(2).repeat(5)
@@ -564,7 +589,9 @@ def texts():
     yield ["w w w", "w"]
 
 
+VARYING_ROWS = LENGTHS.padded_batch(4)
 PADDED = {
+    "in shares": tf.data.Dataset.range(2).interleave(lambda index: VARYING_ROWS.shard(2, index)),
     "padded": LENGTHS.padded_batch(4),
     "ragged": LENGTHS.ragged_batch(4).map(lambda x, y: (x.to_tensor(), y)),
     "words": ROWS.map(lambda x, y: tf.strings.reduce_join(tf.repeat("w ", y)))

@@ -86,6 +86,8 @@ PAIRS = tf.data.Dataset.from_tensor_slices(np.arange(ROWS).reshape(-1, 2))
 WINDOWS = R.window(4, shift=2, drop_remainder=True)
 SLICES = tf.data.Dataset.from_tensor_slices(np.arange(ROWS))
 TWICE = R.repeat(2)
+REORDERED = R.shuffle(9)
+ONCE_SHUFFLED = R.apply(tf.data.experimental.shuffle_and_repeat(9, 1))
 SHUFFLED_FILES = R.batch(6).flat_map(
     lambda rows: tf.data.Dataset.from_tensor_slices(rows).shuffle(6)
 )
@@ -119,10 +121,13 @@ ACCEPTED = {
     "without a header": R.flat_map(
         lambda x: tf.data.Dataset.from_tensor_slices([x, x]).skip(1).repeat(1)
     ),
-    "shares of what is shuffled": tf.data.Dataset.range(2)
+    "shares in any order": tf.data.Dataset.range(2)
     .shuffle(2)
-    .interleave(
-        lambda index: SLICES.shuffle(9, seed=1, reshuffle_each_iteration=False).shard(2, index)
+    .interleave(lambda index: SLICES.shard(2, index).shuffle(9)),
+    "of a generator for each": SLICES.batch(6).interleave(
+        lambda rows: tf.data.Dataset.from_generator(
+            iter, output_signature=tf.TensorSpec([], tf.int64), args=(rows,)
+        )
     ),
     "numbered": R.enumerate().map(lambda n, x: x),
     "numbered in a function": R.flat_map(
@@ -184,6 +189,25 @@ REFUSED = {
     "shares of what is repeated": tf.data.Dataset.range(2).interleave(
         lambda index: TWICE.shard(2, index)
     ),
+    "shares of what is in another order": tf.data.Dataset.range(2).interleave(
+        lambda index: REORDERED.shard(2, index)
+    ),
+    "in another order, then shares": tf.data.Dataset.range(2).interleave(
+        lambda index: R.shuffle(9).shard(2, index)
+    ),
+    "shares, and all of it again": tf.data.Dataset.range(2)
+    .interleave(lambda index: R.shard(2, index))
+    .concatenate(R.map(abs)),
+    "shares of one twice": tf.data.Dataset.range(2)
+    .interleave(lambda index: R.shard(2, index))
+    .concatenate(tf.data.Dataset.range(2).interleave(lambda index: R.shard(2, index))),
+    "itself first, by apply": R.apply(lambda d: R.map(abs).concatenate(d)),
+    "shuffled and repeated once": ONCE_SHUFFLED.take(6).concatenate(ONCE_SHUFFLED.skip(6)),
+    "windows, numbered": WINDOWS.enumerate().flat_map(lambda n, w: w),
+    "windows in parts, joined": WINDOWS.take(2).concatenate(WINDOWS.skip(2)).flat_map(lambda w: w),
+    "shares of windows": tf.data.Dataset.range(2)
+    .interleave(lambda index: WINDOWS.shard(2, index))
+    .flat_map(lambda w: w),
     "shares again": tf.data.Dataset.range(4).interleave(lambda index: R.shard(2, index % 2)),
     "shares, for each of what is repeated": tf.data.Dataset.range(2)
     .repeat(2)

@@ -16,6 +16,7 @@ _BATCHES = ("Batch", "BatchAndDrop", "PaddedBatch")
 _WHOLE = ("ReduceDataset", "DatasetToSingleElement")
 _JOINS = ("Concatenate", "DirectedInterleave", "Zip")
 _IN_ORDER = ("Shuffle", "Cache", "Prefetch", "Options", "AssertCardinality")
+_READERS = ("TFRecord", "TextLine", "FixedLengthRecord", "CSV")
 AGAIN = "one data set in a function, which gives it again for each element of another"
 _BEHIND_ITSELF = "one data set several times behind each other or in pairs, in a function"
 
@@ -23,6 +24,18 @@ _BEHIND_ITSELF = "one data set several times behind each other or in pairs, in a
 def operations_inside(dataset: tf.data.Dataset) -> Iterator[tf.Operation]:
     """The operations in a stage's functions."""
     return (op for graph in functions_in(dataset) for op in graph.get_operations())
+
+
+def shares_inside(dataset: tf.data.Dataset) -> bool:
+    """Whether the functions of a stage take a share of what they capture or read."""
+    return any(kind == "Shard" for kind, _ in stages_inside(dataset))
+
+
+def is_of_instructions(op: tf.Operation, dataset: tf.data.Dataset) -> bool:
+    """Whether a `Take` or `Skip` inside is of a file's rows: its number comes with the name."""
+    sources = [each for each in _made_of(op.inputs[0].op) if _is_source(each)]
+    names = all(tensor.dtype == tf.string for each in sources for tensor in each.inputs)
+    return bool(sources) and names and any(k in _READERS for k, _ in stages_inside(dataset))
 
 
 def stages_inside(dataset: tf.data.Dataset) -> Iterator[tuple[str, tf.Operation]]:
@@ -153,7 +166,8 @@ def _comes_again(dataset: tf.data.Dataset, graph: tf.Graph) -> bool:
         if id(tensor) in last:
             return True
         for op in tensor.consumers():
-            beside = op in behind and (_kind(op) == "Zip" or op.outputs[0].dtype != tf.variant)
+            joins = _kind(op) in ("Zip", "FlatMap", "Interleave")  # with what they are given
+            beside = op in behind and (joins or op.outputs[0].dtype != tf.variant)
             if (counted and beside) or _is_share(op, tensor, given, dataset):
                 continue
             if (op, counted) not in seen:
@@ -182,9 +196,13 @@ def _is_share(
         return True
     if _kind(op) != "Shard" or op.inputs[0] is not rows or count_of(op) is None:
         return False
+    if any(_kind(each).startswith("Shuffle") for each in _made_of(op.inputs[0].op)):
+        return False  # another order for each
     index = op.inputs[2]
-    while index.op.type in ("Cast", "Identity"):
+    while index.op.type == "Identity" or (index.op.type == "Cast" and index.dtype.is_integer):
         index = index.op.inputs[0]
+        if not index.dtype.is_integer:
+            return False
     [outer] = inputs_of(dataset)
     while kind_of(outer) in _IN_ORDER:
         [outer] = inputs_of(outer)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from tf_lowrank_dp._tf_data import functions_in, inputs_of, kind_of
+from tf_lowrank_dp._tf_data import functions_in, held_by, inputs_of, kind_of
 from tf_lowrank_dp.sampling.repeated_rows import BATCHES
 
 _READ_AHEAD = 2  # batches whose shapes are compared before anything is trained
@@ -121,6 +121,8 @@ def refuse_padding(dataset: tf.data.Dataset, gives_batches: bool = True) -> None
     is_given_batches = kind_of(dataset) == "Unbatch" or (gives_batches and not makes_batches)
     for each in inputs_of(dataset):
         refuse_padding(each, is_given_batches)
+    for each in filter(None, held_by(dataset)):
+        refuse_padding(each, gives_batches)
 
 
 def _holds_batches(dataset: tf.data.Dataset) -> bool:

@@ -19,6 +19,7 @@ from tf_lowrank_dp._tf_data import (
 from tf_lowrank_dp.sampling.function_rows import (
     operations_inside,
     rows_again,
+    shares_inside,
     stages_inside,
     whole_inside,
 )
@@ -27,11 +28,12 @@ OF_ROWS = (
     "Map", "ParallelMap", "Shuffle", "Cache", "Prefetch", "Options", "AssertCardinality",
     "Restructured",
 )  # fmt: skip
-BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
+BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch", "MapAndBatch")
 SOME = ("Take", "Skip", "Shard")
 _AGAIN = ("Repeat", "ShuffleAndRepeat")
 APART = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch")
 _JOINS = ("Concatenate", "DirectedInterleave", "Zip")
+WINDOWS = "the rows of `.window()`s that overlap (shift= below size)"
 
 
 def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
@@ -45,11 +47,13 @@ def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
     kind, sources = kind_of(dataset), joined(dataset)
     if kind in _AGAIN and number_of(dataset) != 1:
         return "`.repeat()`"
-    if kind in APART and _gives_rows_of_overlapping_windows(dataset):
-        return "the rows of `.window()`s that overlap (shift= below size)"
+    if kind in APART and overlapping_windows_apart(dataset):
+        return WINDOWS
     if kind in (*APART, "Map", "ParallelMap") and (how := rows_again(dataset)):
         return how
     held = [each for each in held_by(dataset) if each is not None]
+    if shares_inside(dataset) and any(map(_shuffles, held)):
+        return "shares of a data set that is in another order for each (`.shard()` first)"
     if any(_in_common(*pair) for pair in itertools.combinations(held, 2)):
         return "one data set several times in a function, or parts of it that may overlap"
     if kind in _JOINS:
@@ -65,28 +69,41 @@ def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
     return next(filter(None, [*found, *(repetition(each, of_pairs) for each in held)]), "")
 
 
-def _gives_rows_of_overlapping_windows(dataset: tf.data.Dataset) -> bool:
-    """Whether windows are taken apart again; one that stays whole is an example by itself."""
-    stages, windows = [], dataset
-    while kind_of(windows) in (*OF_ROWS, *SOME, *BATCHES, *APART):
-        stages.append(windows)
-        windows = inputs_of(windows)[0]
-    if kind_of(windows) != "Window" or not windows_overlap(windows):
-        return False
-    whole, batched = False, 0  # whether each is one element, and in how many batches
-    for stage in reversed(stages):
-        kind = kind_of(stage)
-        if kind in BATCHES:
-            batched += kind != "Rebatch"
-        elif kind == "Unbatch" or (whole and kind in APART):
-            batched -= 1
-        else:
-            whole = whole or whole_inside(stage)
-            if kind in APART and not whole:
-                return True
-        if batched < 0:
-            return True
-    return False
+def overlapping_windows_apart(dataset: tf.data.Dataset, rows: bool = False) -> bool:
+    """Whether windows are taken apart again; one that stays whole is an example by itself.
+
+    Args:
+        dataset: a stage.
+        rows: whether the elements are batches whose rows are meant.
+    """
+    depth = _depth_of_windows(dataset)
+    return depth is not None and depth < int(rows)
+
+
+def _depth_of_windows(dataset: tf.data.Dataset) -> float | None:
+    """In how many batches overlapping windows are, each of them one element.
+
+    Below 0 they are taken apart; infinite before they are elements, as data sets by themselves;
+    None where there are none.
+    """
+    kind = kind_of(dataset)
+    if kind == "Window" and windows_overlap(dataset):
+        return math.inf
+    depths = [
+        depth for source in _sources(dataset) if (depth := _depth_of_windows(source)) is not None
+    ]
+    if not depths:
+        return None
+    depth = min(depths)
+    if kind in BATCHES:
+        return depth + (kind != "Rebatch")
+    if kind == "Unbatch":
+        return -1 if math.isinf(depth) else depth - 1
+    if math.isinf(depth) and whole_inside(dataset):
+        return 0
+    if kind in APART:
+        return -1 if math.isinf(depth) else depth - 1
+    return depth
 
 
 def _is_one_element_again(dataset: tf.data.Dataset) -> bool:
@@ -147,9 +164,13 @@ def _in_common(one: tf.data.Dataset, other: tf.data.Dataset) -> bool:
     (root, part), (other_root, other_part) = _part_of(one), _part_of(other)
     if root is other_root:
         return part is None or other_part is None or not part.is_apart_from(other_part)
-    if inputs_of(root):  # what is joined, or a stage of which is known where its rows are from
-        return any(_in_common(source, other) for source in joined(root))
-    return any(_in_common(one, source) for source in joined(other_root))
+    if sources := _sources(root):  # of what is joined, or read by a stage's functions
+        return any(_in_common(source, other) for source in sources)
+    return any(_in_common(one, source) for source in _sources(other_root))
+
+
+def _sources(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    return [*joined(dataset), *filter(None, held_by(dataset))]
 
 
 def _apart(one: tf.data.Dataset, other: tf.data.Dataset) -> bool:
@@ -194,7 +215,8 @@ def _part_of(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, _Part | None]:
 
 def _shuffles(dataset: tf.data.Dataset) -> bool:
     """Whether the order of a data set may be another each time that it is read."""
-    if kind_of(dataset) in ("Shuffle", "DirectedInterleave") or _shuffles_inside(dataset):
+    shuffles = ("Shuffle", "ShuffleAndRepeat", "DirectedInterleave")
+    if kind_of(dataset) in shuffles or _shuffles_inside(dataset):
         return True
     return any(map(_shuffles, inputs_of(dataset)))
 

@@ -20,6 +20,7 @@ from tf_lowrank_dp._tf_data import (
 from tf_lowrank_dp.sampling.function_rows import (
     count_of,
     counts_inside,
+    is_of_instructions,
     operations_inside,
     stages_inside,
 )
@@ -28,14 +29,16 @@ from tf_lowrank_dp.sampling.repeated_rows import (
     BATCHES,
     OF_ROWS,
     SOME,
+    WINDOWS,
     joined,
+    overlapping_windows_apart,
     repetition,
 )
 from tf_lowrank_dp.tracing.random_draws import is_random
 
 _KEPT = ("Cache", "Snapshot")
 _MAPS = ("Map", "ParallelMap")
-_ONE_WAY = (*OF_ROWS, *SOME, "Repeat", "Snapshot")
+_ONE_WAY = (*OF_ROWS, *SOME, "Repeat", "Snapshot", "CopyToDevice")
 _ACROSS = {
     "TakeWhile": "`.take_while()`",
     "GroupByWindow": "`.bucket_by_sequence_length()` or `.group_by_window()`",
@@ -49,7 +52,7 @@ _BY_VALUE = {
     "Unique": "`.unique()`",
 }
 _HIDDEN = ("Variant", "DataServiceDataset")
-_WRITES = re.compile("Assign|ResourceScatter|Enqueue|StackPush")
+_WRITES = re.compile("Assign|ResourceScatter|Enqueue|StackPush|TableInsert|IteratorGetNext")
 _JOIN = {
     **_ACROSS,
     **dict.fromkeys(BATCHES, "`.batch()`"),
@@ -68,7 +71,7 @@ def refuse_batches_by_value(dataset: tf.data.Dataset) -> None:
         ValueError: with the stage.
     """
     what = None if _counts(dataset) else _BY_VALUE.get(kind_of(dataset))
-    if kind_of(dataset) in APART:  # such as of the lines of each file
+    if kind_of(dataset) in (*APART, "Load"):  # such as of the lines of each file
         what = next(_by_value_inside(dataset), None)
     if what:
         raise ValueError(
@@ -88,7 +91,8 @@ def _by_value_inside(dataset: tf.data.Dataset) -> Iterator[str]:
     for kind, op in stages_inside(dataset):
         if kind in _BY_VALUE and not (kind == "Scan" and counts_inside(op)):
             yield _BY_VALUE[kind]
-        if kind in ("Repeat", "Take", "Skip") and count_of(op) is None:
+        decides = kind in ("Repeat", "Take", "Skip") and count_of(op) is None
+        if decides and not (kind != "Repeat" and is_of_instructions(op, dataset)):
             yield f"`.{kind.lower()}()` of a number that its elements decide"
 
 
@@ -235,6 +239,7 @@ def refuse_joined_records(dataset: tf.data.Dataset) -> None:
         ValueError: with the stage.
     """
     refuse_hidden(dataset)
+    refuse_state(dataset)
     how = _join(dataset) or repetition(dataset, of_pairs=False)
     if how:
         raise ValueError(
@@ -251,7 +256,9 @@ def _join(dataset: tf.data.Dataset) -> str:
         return ""
     if kind in _JOIN:
         return _JOIN[kind]
-    return next(filter(None, map(_join, inputs_of(dataset))), "")
+    inside = next((_JOIN[kind] for kind, _ in stages_inside(dataset) if kind in _JOIN), "")
+    sources = [*inputs_of(dataset), *filter(None, held_by(dataset))]
+    return inside or next(filter(None, map(_join, sources)), "")
 
 
 def refuse_repeated_rows(dataset: tf.data.Dataset) -> None:
@@ -263,7 +270,7 @@ def refuse_repeated_rows(dataset: tf.data.Dataset) -> None:
     Raises:
         ValueError: with the stage.
     """
-    how = repetition(dataset)
+    how = repetition(dataset) or (WINDOWS if overlapping_windows_apart(dataset, rows=True) else "")
     if how:
         raise ValueError(
             "Expected each example at most once in a pass with sampling='shuffle'. Received: a "

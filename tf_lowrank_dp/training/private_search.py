@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import weakref
@@ -157,7 +158,7 @@ class PrivateSearch:
                     "in train neither load another trial nor share its ledger_path."
                 )
             if best is None or score > best[0]:
-                best = score, drawn, model.get_weights()
+                best = score, copy.deepcopy(drawn), model.get_weights()
         assert best is not None  # there is at least one trial
         score, drawn, weights = best
         for model in filter(None, (reference() for reference in models)):
