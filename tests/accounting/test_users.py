@@ -3,6 +3,7 @@
 import dp_accounting
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.stats
 
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, ReleaseEntry, Sampling
@@ -23,7 +24,9 @@ def integrated_delta(epsilon, noise, rate, size):
     mixture = sum(w * scipy.stats.norm.pdf(x, i, noise) for i, w in enumerate(weights))
     plain = scipy.stats.norm.pdf(x, 0, noise)
     pairs = (mixture, plain), (plain, mixture)
-    return max(np.trapezoid(np.maximum(p - np.exp(epsilon) * q, 0.0), x) for p, q in pairs)
+    return max(
+        scipy.integrate.trapezoid(np.maximum(p - np.exp(epsilon) * q, 0.0), x) for p, q in pairs
+    )
 
 
 @pytest.mark.parametrize("size", [2, 8])
