@@ -141,11 +141,16 @@ def shard_of(dataset: tf.data.Dataset) -> tuple[int, int] | None:
 def windows_overlap(dataset: tf.data.Dataset) -> bool:
     """Whether an element comes in several windows of a `.window()`, or may."""
     dataset = _uncovered(dataset)
-    numbers = dataset._size, dataset._shift, dataset._stride
-    size, shift, stride = (tf.get_static_value(number) for number in numbers)
-    if size is None or shift is None or stride is None:
+    return comes_in_several(dataset._size, dataset._shift, dataset._stride)
+
+
+def comes_in_several(size: tf.Tensor, shift: tf.Tensor, stride: tf.Tensor) -> bool:
+    """Whether windows of these numbers overlap, or may."""
+    numbers = [tf.get_static_value(number) for number in (size, shift, stride)]
+    if any(number is None for number in numbers):
         return True
-    return any(distance * int(stride) % int(shift) == 0 for distance in range(1, int(size)))
+    most, moved, apart = map(int, numbers)
+    return any(distance * apart % moved == 0 for distance in range(1, most))
 
 
 def functions_in(dataset: tf.data.Dataset) -> list[tf.Graph]:

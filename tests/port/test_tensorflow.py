@@ -29,6 +29,7 @@ from tf_lowrank_dp._tensorflow import (
 )
 from tf_lowrank_dp._tf_data import (
     captured_by,
+    comes_in_several,
     data_sets_of,
     functions_in,
     held_by,
@@ -354,6 +355,8 @@ def test_windows_overlap_where_an_element_comes_twice(size, shift, stride):
     windows = tf.data.Dataset.range(30).window(size, shift, stride, drop_remainder=True)
     held = [int(each) for window in windows for each in window]
     assert windows_overlap(windows) == (len(set(held)) < len(held))
+    numbers = (tf.constant(number) for number in (size, shift, stride))
+    assert comes_in_several(*numbers) == windows_overlap(windows)
 
 
 IMAGES, KERNELS = (1, 8, 8, 4), (3, 3, 4, 2)  # XLA folds few channels otherwise than many

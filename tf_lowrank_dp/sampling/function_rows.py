@@ -8,16 +8,23 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tf_lowrank_dp._tf_data import captured_by, functions_in, inputs_of, kind_of
+from tf_lowrank_dp._tf_data import (
+    captured_by,
+    comes_in_several,
+    functions_in,
+    inputs_of,
+    kind_of,
+)
 
 _STAGE = re.compile(r"(?:Experimental)?(?:Parallel)?(\w+?)Dataset(?:V\d)?")
 _TAKEN_APART = ("FlatMap", "Interleave", "Unbatch")
 _BATCHES = ("Batch", "BatchAndDrop", "PaddedBatch")
 _WHOLE = ("ReduceDataset", "DatasetToSingleElement")
-_JOINS = ("Concatenate", "DirectedInterleave", "Zip")
+JOINS = ("Concatenate", "DirectedInterleave", "Zip")
 _IN_ORDER = ("Shuffle", "Cache", "Prefetch", "Options", "AssertCardinality")
 _READERS = ("TFRecord", "TextLine", "FixedLengthRecord", "CSV")
-AGAIN = "one data set in a function, which gives it again for each element of another"
+WINDOWS = "the rows of `.window()`s that overlap (shift= below size)"
+_AGAIN = "one data set in a function, which gives it again for each element of another"
 _BEHIND_ITSELF = "one data set several times behind each other or in pairs, in a function"
 
 
@@ -71,15 +78,15 @@ def rows_again(dataset: tf.data.Dataset) -> str:
     inside = [*stages_inside(dataset)]
     if any(kind == "Repeat" and _repeats(op) for kind, op in inside):
         return "`.repeat()`"
-    windows = [op for kind, op in inside if kind == "Window" and _overlap(op)]
+    windows = [op for kind, op in inside if kind == "Window" and comes_in_several(*op.inputs[1:4])]
     apart = any(kind in _TAKEN_APART for kind, _ in inside)
     if windows and (any(kind == "Unbatch" for kind, _ in inside) or not whole_inside(dataset)):
-        return "the rows of `.window()`s that overlap (shift= below size)"
-    if any(_joins_itself(op) for kind, op in inside if kind in _JOINS):
+        return WINDOWS
+    if any(_joins_itself(op) for kind, op in inside if kind in JOINS):
         return _BEHIND_ITSELF
     several = int(inputs_of(dataset)[0].cardinality()) != 1
     if (several or apart) and _comes_again(dataset, graphs[0]):
-        return AGAIN
+        return _AGAIN
     return ""
 
 
@@ -102,13 +109,6 @@ def _is_one_element(op: tf.Operation) -> bool:
 
 def _is_a_number(op: tf.Operation) -> bool:
     return _is_one_element(op) and all(tensor.shape.rank == 0 for tensor in op.inputs)
-
-
-def _overlap(op: tf.Operation) -> bool:
-    size, shift, stride = (tf.get_static_value(number) for number in op.inputs[1:4])
-    if size is None or shift is None or stride is None:
-        return True
-    return any(distance * int(stride) % int(shift) == 0 for distance in range(1, int(size)))
 
 
 def _joins_itself(op: tf.Operation) -> bool:

@@ -17,6 +17,8 @@ from tf_lowrank_dp._tf_data import (
     windows_overlap,
 )
 from tf_lowrank_dp.sampling.function_rows import (
+    JOINS,
+    WINDOWS,
     operations_inside,
     rows_again,
     shares_inside,
@@ -32,8 +34,6 @@ BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch", "MapAndBatch")
 SOME = ("Take", "Skip", "Shard")
 _AGAIN = ("Repeat", "ShuffleAndRepeat")
 APART = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch")
-_JOINS = ("Concatenate", "DirectedInterleave", "Zip")
-WINDOWS = "the rows of `.window()`s that overlap (shift= below size)"
 
 
 def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
@@ -56,7 +56,7 @@ def repetition(dataset: tf.data.Dataset, of_pairs: bool = True) -> str:
         return "shares of a data set that is in another order for each (`.shard()` first)"
     if any(_in_common(*pair) for pair in itertools.combinations(held, 2)):
         return "one data set several times in a function, or parts of it that may overlap"
-    if kind in _JOINS:
+    if kind in JOINS:
         of_one = _apart if kind == "Zip" else _in_common
         if any(of_one(*pair) for pair in itertools.combinations(sources, 2)):
             if kind == "Zip":

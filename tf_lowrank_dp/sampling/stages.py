@@ -18,6 +18,7 @@ from tf_lowrank_dp._tf_data import (
     number_of,
 )
 from tf_lowrank_dp.sampling.function_rows import (
+    WINDOWS,
     count_of,
     counts_inside,
     is_of_instructions,
@@ -29,7 +30,6 @@ from tf_lowrank_dp.sampling.repeated_rows import (
     BATCHES,
     OF_ROWS,
     SOME,
-    WINDOWS,
     joined,
     overlapping_windows_apart,
     repetition,
