@@ -30,8 +30,12 @@ def mapped_in_one_thread(dataset: tf.data.Dataset, function: Callable) -> tf.dat
 def data_sets_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     """A data set and all those that it is made of, or that its functions read."""
     dataset = _uncovered(dataset)
-    sources = [*inputs_of(dataset), *filter(None, held_by(dataset))]
-    return [dataset, *(each for source in sources for each in data_sets_of(source))]
+    return [dataset, *(each for source in read_by(dataset) for each in data_sets_of(source))]
+
+
+def read_by(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """The data sets that a stage takes its elements from, or that its functions read."""
+    return [*inputs_of(dataset), *filter(None, held_by(dataset))]
 
 
 def inputs_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:

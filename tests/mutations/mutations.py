@@ -708,7 +708,7 @@ MUTATIONS = [
     ),
     mutation(
         1, "data sets that functions capture may filter", "sampling/stages.py",
-        "for each in [*inputs_of(dataset), *filter(None, held_by(dataset))]:",
+        "for each in read_by(dataset):",
         "for each in inputs_of(dataset):",
         "sampling/test_declared.py::test_batches_that_an_example_chooses_for_others_are_refused"
         "[filter of what each function reads-shuffle]",
@@ -1561,7 +1561,7 @@ MUTATIONS = [
     ),
     mutation(
         18, "batches with a stage behind them are taken for records", "sampling/stages.py",
-        "    return inside or next(filter(None, map(_join, sources)), \"\")\n",
+        "    return inside or next(filter(None, map(_join, read_by(dataset))), \"\")\n",
         "    return \"\"\n",
         "mechanism/test_private_statistics.py::"
         "test_what_joins_or_repeats_records_is_not_taken_for_records[batches, mapped]",

@@ -39,6 +39,7 @@ from tf_lowrank_dp._tf_data import (
     made_of_numbers,
     mapped_in_one_thread,
     number_of,
+    read_by,
     shard_of,
     windows_overlap,
 )
@@ -299,6 +300,7 @@ def test_data_sets_that_functions_capture_are_seen():
     assert held_by(index.interleave(holder.share)) == [holder.rows]
     assert local in held_by(nested)
     assert local in data_sets_of(nested.batch(2))
+    assert read_by(nested) == [index, *held_by(nested)]
     assert held_by(index.map(lambda x: x + 1)) == held_by(local) == []
 
 

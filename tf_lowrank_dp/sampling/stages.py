@@ -16,6 +16,7 @@ from tf_lowrank_dp._tf_data import (
     kind_of,
     made_of_numbers,
     number_of,
+    read_by,
 )
 from tf_lowrank_dp.sampling.function_rows import (
     WINDOWS,
@@ -82,7 +83,7 @@ def refuse_batches_by_value(dataset: tf.data.Dataset) -> None:
             "that is left out is absent then, and moves nothing. Do without buckets by length: "
             "pad to one length."
         )
-    for each in [*inputs_of(dataset), *filter(None, held_by(dataset))]:
+    for each in read_by(dataset):
         refuse_batches_by_value(each)
 
 
@@ -257,8 +258,7 @@ def _join(dataset: tf.data.Dataset) -> str:
     if kind in _JOIN:
         return _JOIN[kind]
     inside = next((_JOIN[kind] for kind, _ in stages_inside(dataset) if kind in _JOIN), "")
-    sources = [*inputs_of(dataset), *filter(None, held_by(dataset))]
-    return inside or next(filter(None, map(_join, sources)), "")
+    return inside or next(filter(None, map(_join, read_by(dataset))), "")
 
 
 def refuse_repeated_rows(dataset: tf.data.Dataset) -> None:
