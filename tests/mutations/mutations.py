@@ -1000,6 +1000,19 @@ MUTATIONS = [
         "accounting/test_statement.py",
     ),
     mutation(
+        14, "batches that others drew pass for draws of the library", "accounting/sampling.py",
+        'drawn_by: Literal["library", "user"] = "user"',
+        'drawn_by: Literal["library", "user"] = "library"',
+        "training/test_drawn_by.py::"
+        "test_batches_that_others_drew_are_named_in_the_statement_and_the_file[tf.data]",
+    ),
+    mutation(
+        14, "a trainer that is told a sampling alone passes for one with a sampler",
+        "training/trainer.py", 'dataclasses.replace(sampler, drawn_by="user")', "sampler",
+        "training/test_drawn_by.py::"
+        "test_a_trainer_that_is_told_a_sampling_alone_has_a_word[False]",
+    ),
+    mutation(
         15, "steps of an entry may fall", "accounting/ledger.py",
         "steps=max(entry.steps, steps)", "steps=steps",
         "accounting/test_ledger.py::test_steps_only_grow",

@@ -183,7 +183,7 @@ def test_the_ledger_and_the_statement_are_about_users(tmp_path):
     model = compiled(NOISY, small_model)
     by_users(model, batch_size=2, epochs=2)
     ledger = PrivacyLedger()
-    sampling = Sampling.poisson(batch_size=2, num_examples=USERS, unit="user")
+    sampling = Sampling("poisson", USERS, 2, unit="user", drawn_by="library")
     ledger.append(LedgerEntry(sampling, NOISY["noise_multiplier"], steps=6))
     assert tfdp.privacy_spent(model, 1e-3) == ledger.epsilon(1e-3, accountant="rdp")
     text = " ".join(str(tfdp.privacy_statement(model)).split())

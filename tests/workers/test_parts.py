@@ -39,7 +39,9 @@ def test_rows_of_shards_are_drawn_at_the_rate_of_all_rows_and_accounted_as_one_d
     sizes, steps = [20, 7, 3], 2_000
     own = [PoissonSampler(np.zeros((size, 1)), batch_size=1, steps=steps) for size in sizes]
     shards = [shard(sampler, index, sizes, batch_size=12) for index, sampler in enumerate(own)]
-    assert {s.sampling for s in shards} == {Sampling.poisson(30, 12, shards=3)}
+    assert {s.sampling for s in shards} == {
+        Sampling("poisson", 30, 12, shards=3, drawn_by="library")
+    }
     deviation = math.sqrt(steps * 0.4 * 0.6)
     for size, sampler in zip(sizes, shards, strict=True):
         counts = drawn(sampler)

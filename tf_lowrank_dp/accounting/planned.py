@@ -35,7 +35,7 @@ def dp_sgd_statement(
         epochs: number of epochs of `ceil(num_examples / batch_size)` steps. Either this or `steps`.
         steps: number of steps.
         accountant: "pld" or "rdp".
-        sampling: how batches are drawn; Poisson sampling by default.
+        sampling: how batches are drawn; by default Poisson sampling, as `fit` draws from arrays.
 
     Raises:
         ValueError: an argument is missing, contradicts another one or is out of its range.
@@ -58,7 +58,8 @@ def planned_sampling(
 ) -> Sampling:
     """How batches will be drawn."""
     if sampling is None:
-        return Sampling.poisson(num_examples=num_examples, batch_size=batch_size)
+        # Without a number of examples: `Sampling` refuses.
+        return Sampling("poisson", num_examples, batch_size, drawn_by="library")
     if batch_size != sampling.batch_size:
         raise _validate.error(
             f"to equal that of `sampling`, {sampling.batch_size}",

@@ -67,6 +67,8 @@ class Sampling:
             `batch_size` are numbers of users, each with all of its rows.
         shards: number of workers that each drew from rows of their own; 1 where all rows were
             known to each. That no row is in two shards is what was stated.
+        drawn_by: "library" for the draws of a `PoissonSampler`, which `fit` makes of arrays and
+            `Records`; "user" for any other batches, of which nobody verifies what was stated.
 
     Example:
 
@@ -84,10 +86,12 @@ class Sampling:
     steps_per_pass: int | None = None
     unit: Unit = "example"
     shards: int = 1
+    drawn_by: Literal["library", "user"] = "user"
 
     def __post_init__(self) -> None:
         _validate.one_of(KINDS, kind=self.kind)
         _validate.one_of(("example", "user"), unit=self.unit)
+        _validate.one_of(("library", "user"), drawn_by=self.drawn_by)
         self._set("batch_size", _validate.integer_at_least(1, batch_size=self.batch_size))
         self._set("shards", _validate.integer_at_least(1, shards=self.shards))
         if self.num_examples is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import math
 import textwrap
@@ -43,6 +44,11 @@ _PROTECTS = {
     "user": "It protects users as the data tell them apart, with all examples of each.",
 }
 _SHARDS = "Several workers drew from rows of their own: no {unit} has rows on two, as was stated."
+_DRAWN_BY_USER = {
+    "poisson": "batches are independent Poisson draws and each row is made of one example",
+    "shuffle": "each example is in a pass at most once, each row is made of one example, and what "
+    "one holds does not decide where others are",
+}
 _ASSUMPTIONS = (
     "Batches were drawn as stated, each row of one example, and the number of {unit}s is public.",
     "{protects}",
@@ -201,6 +207,12 @@ def warnings_of(
             "Warning: prior spend unknown. The weights may depend on the data through training "
             "that is not recorded here, which epsilon does not include."
         )
+    warnings += [
+        f"Note: batches of {steps} steps were drawn outside of the library. That "
+        f"{_DRAWN_BY_USER[kind]} is what was stated, and nothing has verified it: if it is not so, "
+        "epsilon is too low."
+        for kind, steps in _drawn_by_user(ledger.entries).items()
+    ]
     sizes = [e.num_examples for e in entries if e.num_examples is not None]
     if unit_of(entries) == "user" and len(set(sizes)) > 1:
         warnings.append(
@@ -216,6 +228,15 @@ def warnings_of(
             "that publishing an example at random would satisfy it. Choose a smaller delta."
         )
     return warnings
+
+
+def _drawn_by_user(entries: Iterable[Entry]) -> dict[str, int]:
+    """How many steps took batches that the library has not drawn, for each kind of sampling."""
+    steps: collections.Counter[str] = collections.Counter()
+    for entry in entries:
+        if isinstance(entry, LedgerEntry) and entry.sampling.drawn_by == "user":
+            steps[entry.sampling.kind] += entry.steps
+    return {kind: count for kind, count in steps.items() if count}
 
 
 def _entry_lines(title: str, entries: tuple[Entry, ...]) -> list[str]:

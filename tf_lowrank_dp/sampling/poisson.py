@@ -172,8 +172,8 @@ class PoissonSampler:
     @property
     def sampling(self) -> Sampling:
         """What the accountant has to know about these draws."""
-        size = self._batch_size
-        return Sampling.poisson(self._num_examples, size, unit=self._unit, shards=self._shards)
+        size, count, unit = self._batch_size, self._num_examples, self._unit
+        return Sampling("poisson", count, size, unit=unit, shards=self._shards, drawn_by="library")
 
     @property
     def element_spec(self) -> dict:

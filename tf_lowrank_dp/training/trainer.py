@@ -99,7 +99,10 @@ class PrivateTrainer:
     ):
         refuse_distribution(data=sampler)
         refuse_custom_loop(state_of(model).workers)
-        sampling = sampler if isinstance(sampler, Sampling) else sampler.sampling
+        if isinstance(sampler, Sampling):  # such as that of a sampler, of whose draws none is asked
+            sampling = sampler = dataclasses.replace(sampler, drawn_by="user")
+        else:
+            sampling = sampler.sampling
         if sampling.unit == "user":
             raise ValueError(
                 "Expected a sampler of examples: a custom loop clips each row by itself. Received: "
