@@ -1176,8 +1176,8 @@ MUTATIONS = [
     ),
     mutation(
         18, "users are counted per row: the ledger has the number of rows", "sampling/poisson.py",
-        "Sampling.poisson(self._num_examples, size,",
-        "Sampling.poisson(rows.count_rows(self._data), size,",
+        "size, count, unit = self._batch_size, self._num_examples, self._unit",
+        "size, count, unit = self._batch_size, rows.count_rows(self._data), self._unit",
         "training/test_units.py::test_the_ledger_and_the_statement_are_about_users",
         "sampling/test_users.py::"
         "test_users_are_drawn_at_the_rate_that_is_stated_and_their_rows_alike",
