@@ -1000,6 +1000,12 @@ MUTATIONS = [
         "accounting/test_statement.py",
     ),
     mutation(
+        13, "steps are taken of which no epsilon can be stated", "training/refused_history.py",
+        'if accountant == "rdp" or has_search(mechanisms_of(ledger.entries)):', "if False:",
+        "training/test_refused_history.py::"
+        "test_passes_after_draws_are_refused_by_rdp_before_a_step",
+    ),
+    mutation(
         14, "batches that others drew pass for draws of the library", "accounting/sampling.py",
         'drawn_by: Literal["library", "user"] = "user"',
         'drawn_by: Literal["library", "user"] = "library"',

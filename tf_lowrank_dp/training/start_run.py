@@ -36,6 +36,7 @@ from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.passes import Passes
 from tf_lowrank_dp.training.public_gradients import public_gradients
 from tf_lowrank_dp.training.random_batch import with_known_words
+from tf_lowrank_dp.training.refused_history import refuse_history
 from tf_lowrank_dp.training.running_fit import refuse_nesting
 from tf_lowrank_dp.training.state import Run, ledger_of, state_of, things_of
 from tf_lowrank_dp.training.step_limit import StepLimit
@@ -93,7 +94,7 @@ def start_run(
         same = {"sampling": [sampling, steps, seeded], "goes on": run is not None, **(facts or {})}
         compare(model, optimizer, workers, same)
     ledger = ledger_of(model)
-    refuse_other_units(ledger, sampling)
+    refuse_history(ledger, sampling, optimizer.accountant)
     if run is not None:
         run.engine.noise.rekey()
         run.engine.masks.rekey()
@@ -202,21 +203,6 @@ def units_of_parts(
     """
     most = None if microbatch_size is None else max(1, microbatch_size // rows_per_unit)
     return part_rows(sampling, most, workers), most
-
-
-def refuse_other_units(ledger: PrivacyLedger, sampling: Sampling) -> None:
-    """Refuses steps by users after steps by examples, or the other way round.
-
-    Raises:
-        ValueError: no epsilon could be stated for both.
-    """
-    received = {entry.unit for entry in ledger.entries if entry.is_released} - {sampling.unit}
-    if received:
-        raise ValueError(
-            "Expected one unit of privacy for all that was spent on a model. Received: steps by "
-            f"{sampling.unit}, after releases by {received.pop()}, so that no epsilon would hold "
-            "for either. Train with unit_ids in all calls of fit or in none."
-        )
 
 
 def begin(run: Run, model: keras.Model) -> None:
