@@ -43,7 +43,8 @@ without amplification, for neighbours that replace one example. Epsilon is highe
 Either way you promise that each row of a batch depends on one example alone, and that no example \
 decides in which batch others are. What mixes rows after `.batch()`, such as `keras.layers.MixUp` \
 and `CutMix`, a mean over the batch, or padding to its longest row, breaks the first; filters and \
-buckets by length break the second: one example then moves several rows, and no clip bounds that.
+buckets by length break the second: one example then moves several rows, and no clip bounds that. \
+Nothing verifies it: the privacy statement says of which steps it was promised.
 If your data fits in memory, pass the arrays themselves (`fit(x, y, batch_size=...)`); if it does \
 not, or is augmented, pass its single records and what is mapped over them (`tfdp.Records(source, \
 map=...)`): they are then Poisson sampled for you and nothing has to be promised."""
