@@ -176,3 +176,37 @@ def test_file_and_checkpoint_count_a_step_once(build, fit, path, tmp_path):
     assert tfdp.privacy_spent(loaded) == epsilon_after(STEPS)
     tfdp.make_private(loaded, ledger_path=path)
     assert tfdp.privacy_spent(loaded) == epsilon_after(2 * STEPS)
+
+
+def test_steps_of_another_model_on_shared_weights_are_in_the_file_before_the_next_of_its_own(
+    build, fit, path, held, data, monkeypatch
+):
+    """While the file was ahead by its own steps it had lacked 400 of another (5.9 for 13.8)."""
+    monkeypatch.setattr("tf_lowrank_dp.training.budget._NOTED_AHEAD", 1)  # far ahead soon
+    model = build(path)
+    other = keras.Sequential([keras.Input((5,)), model.layers[0], keras.layers.Dense(3)])
+    tfdp.make_private(other)
+    other.compile(
+        tfdp.DPSGDOptimizer("adam", l2_norm_clip=1.0, noise_multiplier=2.0, delta=DELTA),
+        loss=model.loss,
+        jit_compile=False,
+    )
+    sampler = tfdp.PoissonSampler(*data, batch_size=6)
+    trainer = tfdp.PrivateTrainer(model, sampler, steps=30)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
+
+    def forward(batch):
+        return loss(batch["y"], model(batch["x"], training=True)), ()
+
+    def step():
+        trainer.apply(trainer.gradients(forward, next(batches)))
+
+    batches = iter(sampler)
+    step()
+    fit(other)
+    for _ in range(4):  # the file is ahead by several steps then
+        step()
+    fit(other)
+    step()
+    steps = {entry.noise_multiplier: entry.steps for entry in held().entries}
+    assert steps[2.0] == 2 * STEPS and steps[1.5] >= 6

@@ -1019,6 +1019,25 @@ MUTATIONS = [
         "test_a_trainer_that_is_told_a_sampling_alone_has_a_word[False]",
     ),
     mutation(
+        14, "a private search is silent about batches that others drew for its trials",
+        "training/private_search.py", 'drawn_by="user" if by_user else "library"',
+        'drawn_by="library"',
+        "training/test_private_search.py::"
+        "test_what_others_drew_and_adapted_layers_of_any_trial_are_said_of_the_result",
+    ),
+    mutation(
+        14, "what adapted layers had a part in is told of the live model alone",
+        "training/fit.py", "    note_adapted_layers(model)\n", "",
+        "training/test_other_releases.py::"
+        "test_what_was_trained_by_adapted_layers_says_so_wherever_it_goes[augment]",
+    ),
+    mutation(
+        15, "a file that is ahead lacks what another model has spent on the same weights",
+        "training/budget.py", " and others == run.noted_others:", ":",
+        "faults/test_ledger_path.py::"
+        "test_steps_of_another_model_on_shared_weights_are_in_the_file_before_the_next_of_its_own",
+    ),
+    mutation(
         15, "steps of an entry may fall", "accounting/ledger.py",
         "steps=max(entry.steps, steps)", "steps=steps",
         "accounting/test_ledger.py::test_steps_only_grow",

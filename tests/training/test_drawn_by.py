@@ -3,6 +3,7 @@
 import json
 import zlib
 
+import dp_accounting
 import keras
 import numpy as np
 import pytest
@@ -121,6 +122,15 @@ def test_a_plan_is_that_of_arrays_unless_a_sampling_is_stated():
     assert "outside" not in dp_sgd_statement(2.0, DELTA, **arguments)
     stated = dp_sgd_statement(2.0, DELTA, **arguments, sampling=Sampling.poisson(24, 6))
     assert NOTE in words(stated)
+
+
+@pytest.mark.parametrize("drawn_by", ["library", "user"])
+def test_a_release_of_somebodys_steps_says_whose_draws_they_were(drawn_by, small_model):
+    sampled = dp_accounting.PoissonSampledDpEvent(0.25, dp_accounting.GaussianDpEvent(2.0))
+    with pytest.warns(UserWarning, match="in no file"):
+        tfdp.record_release(model := small_model(), sampled, "a teacher", drawn_by=drawn_by)
+    text = words(tfdp.privacy_statement(model, DELTA))
+    assert ("batches of 'a teacher' were drawn outside" in text) == (drawn_by == "user")
 
 
 def test_of_a_file_that_does_not_say_who_drew_nothing_is_assumed():

@@ -39,6 +39,22 @@ def test_a_batch_size_above_the_number_of_examples_is_taken_as_that_number(model
     assert tfdp.privacy_spent(model, 1e-3) == pytest.approx(gaussians(1), rel=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["records", "a sampler", "tf.data"])
+def test_validation_split_is_of_arrays(model, data, kind):
+    x, y = data()
+    made = {
+        "records": lambda: tfdp.Records((x, y)),
+        "a sampler": lambda: tfdp.PoissonSampler(x, y, batch_size=6),
+        "tf.data": lambda: tf.data.Dataset.from_tensor_slices((x, y)).batch(6),
+    }[kind]()
+    with pytest.raises(ValueError, match="(?s)Expected arrays.*Received.*validation_data="):
+        model.fit(made, validation_split=0.5, verbose=0)
+    stated = {"sampling": "shuffle", "batch_size": 6} if kind == "tf.data" else {}
+    if kind == "records":
+        stated = {"batch_size": 6}
+    model.fit(made, validation_data=(x, y), steps_per_epoch=4, verbose=0, **stated)
+
+
 def test_the_number_of_examples_is_that_after_validation_split(model, data):
     with pytest.warns(UserWarning, match="at most 12"):
         model.fit(*data(), validation_split=0.5, verbose=0)

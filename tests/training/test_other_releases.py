@@ -193,6 +193,42 @@ def test_adapted_layers_are_seen_in_custom_loops(used_by, private):
     assert f"the state of {layer.name}" in " ".join(tfdp.privacy_statement(model).split())
 
 
+@pytest.mark.parametrize("used_by", ["augment", "records", "forward"])
+def test_what_was_trained_by_adapted_layers_says_so_wherever_it_goes(used_by, private, tmp_path):
+    """The file, a second conversion and models with its layers had lost it."""
+    layer = adapted_normalization()
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(5)])
+    private(model, noise_multiplier=1.5, loss="mse", delta=DELTA)
+    with pytest.warns(UserWarning, match="may come from adapt"):
+        if used_by == "augment":
+            model.fit(X, X, batch_size=8, augment=lambda x: layer(x), verbose=0)
+        elif used_by == "records":
+            records = tfdp.Records((X, X), map=lambda x, y: (layer(x[None])[0], y))
+            model.fit(records, batch_size=8, verbose=0)
+        else:
+            sampler = tfdp.PoissonSampler(X, batch_size=8, steps=2)
+            trainer = tfdp.PrivateTrainer(model, sampler)
+            for batch in sampler:
+                trainer.apply(
+                    trainer.gradients(
+                        lambda batch: (keras.ops.mean(model(layer(batch["x"])) ** 2, -1), ()), batch
+                    )
+                )
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    head = keras.Sequential([keras.Input((5,)), model.layers[-1], keras.layers.Dense(1)])
+    tfdp.make_private(model, microbatch_size=4)
+    spent = tfdp.privacy_spent(model, DELTA)
+    for each in (model, loaded, head):
+        said = " ".join(tfdp.privacy_statement(each, DELTA).split())
+        assert said.count(f"the state of {layer.name} was not given") == 1
+        assert f"{layer.name}:" not in said and "0 times" not in said
+        assert tfdp.privacy_spent(each, DELTA) == spent
+        report = tfdp.privacy_report(each, DELTA)
+        assert any(layer.name in warning for warning in report.warnings)
+        assert len(report.releases) == 1
+
+
 def text_model(**vocabulary):
     layer = keras.layers.TextVectorization(output_sequence_length=4, **vocabulary)
     if not vocabulary:

@@ -5,6 +5,7 @@ import keras
 import numpy as np
 import pytest
 import scipy.stats
+import tensorflow as tf
 from dp_accounting import dp_event, rdp
 
 import tf_lowrank_dp as tfdp
@@ -207,6 +208,77 @@ def test_a_model_that_a_trial_leaves_behind_knows_the_price_of_the_search():
     best.load_into(result := make_model())
     for model, _ in kept:
         assert tfdp.privacy_spent(model, DELTA) >= tfdp.privacy_spent(result, DELTA)
+
+
+def test_what_others_drew_and_adapted_layers_of_any_trial_are_said_of_the_result(
+    data, private, tmp_path
+):
+    x, y = np.zeros((24, 2), "float32"), np.zeros((24, 1), "float32")
+    layer = keras.layers.Normalization(name="adapted_to_rows")
+    layer.adapt(x)
+    trained = []
+
+    def train(_):
+        model = private(make_model(), loss="mse", noise_multiplier=2.0)
+        if len(trained) == 1:  # the second only: batches that a generator drew
+            batches = ((x[:6], y[:6]) for _ in range(4))
+            stated = {"sampling": "poisson", "num_examples": 24, "batch_size": 6}
+            model.fit(batches, steps_per_epoch=4, verbose=0, **stated)
+        else:
+            with pytest.warns(UserWarning, match="may come from adapt"):
+                model.fit(x, y, batch_size=6, augment=lambda x: layer(x), verbose=0)
+        trained.append(model)
+        return model, float(len(trained))
+
+    while len(trained) < 2:
+        trained.clear()
+        best = tfdp.PrivateSearch(4.0).run({}, train)
+    best.load_into(model := private(make_model(), loss="mse", noise_multiplier=2.0))
+    model.save(tmp_path / "model.keras")
+    for each in (model, keras.models.load_model(tmp_path / "model.keras")):
+        text = " ".join(tfdp.privacy_statement(each, DELTA).split())
+        assert "batches of 'private search' were drawn outside" in text
+        assert "the state of adapted_to_rows was not given" in text
+    trained.clear()
+    while not trained:
+        best = tfdp.PrivateSearch(1.0).run({}, train)
+    best.load_into(model := make_model())
+    assert "drawn outside" not in tfdp.privacy_statement(model, DELTA)
+
+
+def test_one_search_is_paid_once_whatever_its_trials_share():
+    backbone = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    backbone.trainable = False
+    x, y = np.zeros((24, 2), "float32"), np.zeros((24, 1), "float32")
+    kept = []
+
+    def model_on_it():
+        return keras.Sequential([keras.Input((2,)), backbone, keras.layers.Dense(1)])
+
+    def train(_):
+        model = tfdp.make_private(model_on_it())
+        optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=2.0)
+        model.compile(optimizer, "mse", jit_compile=False)
+        model.fit(x, y, batch_size=6, verbose=0)
+        kept.append(model)
+        return model, float(len(kept))
+
+    while len(kept) < 2:
+        kept.clear()
+        best = tfdp.PrivateSearch(4.0).run({}, train)
+    assert tfdp.privacy_spent(backbone, DELTA) == 0.0
+    tfdp.record_release(alone := make_model(), best.event, "search")
+    price = tfdp.privacy_spent(alone, DELTA)
+    for _ in range(2):
+        best.load_into(model := model_on_it())
+        assert tfdp.privacy_spent(model, DELTA) == pytest.approx(price)
+        assert tfdp.privacy_statement(model, DELTA).count("private search:") == 1
+
+
+def test_hyperparameters_that_have_no_copy_are_returned_as_they_are():
+    given = {"rows": tf.data.Dataset.range(3), "rate": 0.1}
+    best = tfdp.PrivateSearch(1.5).run(lambda generator: given, lambda _: trial(1.0))
+    assert best.hyperparameters["rate"] == 0.1 and best.hyperparameters["rows"] is given["rows"]
 
 
 def test_a_search_on_one_of_several_workers_is_refused(monkeypatch):

@@ -8,7 +8,7 @@ import json
 import math
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import dp_accounting
 import numpy as np
@@ -50,6 +50,7 @@ class ReleaseEntry:
         steps: how often it was done, at least 0.
         entry_id: identifies the release, so that merging ledgers does not count it twice.
         unit: "example" or "user", whose absence makes neighbours.
+        drawn_by: "user" where it took batches that the library has not drawn, as `Sampling` says.
 
     Example:
 
@@ -62,6 +63,7 @@ class ReleaseEntry:
     steps: int = 1
     entry_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
     unit: Unit = "example"
+    drawn_by: Literal["library", "user"] = "library"
 
     noise_multiplier = None
     num_examples = None
@@ -71,6 +73,7 @@ class ReleaseEntry:
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", _validate.integer_at_least(0, steps=self.steps))
         _validate.one_of(("example", "user"), unit=self.unit)
+        _validate.one_of(("library", "user"), drawn_by=self.drawn_by)
         for name in ("mechanism", "entry_id"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value:

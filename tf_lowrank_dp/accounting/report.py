@@ -12,6 +12,7 @@ from typing import Any
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting.ledger import PrivacyLedger
 from tf_lowrank_dp.accounting.ledger_entry import Entry
+from tf_lowrank_dp.accounting.notes import is_adapted
 from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
 from tf_lowrank_dp.accounting.statement import (
     ACCOUNTANTS,
@@ -164,7 +165,7 @@ def report_of(
         unit=f"one {unit_of(ledger.entries)}",
         neighbours=neighbours_of(ledger.entries),
         output="all weights, those after each step included, and what is computed from them alone",
-        releases=tuple(_release(entry) for entry in ledger.entries),
+        releases=tuple(_release(entry) for entry in ledger.entries if not is_adapted(entry)),
         accountant=ACCOUNTANTS[accountant_used(accountant, ledger.entries)],
         hyperparameter_search=hyperparameter_search or _NOT_STATED,
         metrics=(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import math
 import textwrap
@@ -20,6 +19,7 @@ from tf_lowrank_dp.accounting.ledger_entry import (
     neighboring_relation,
     units,
 )
+from tf_lowrank_dp.accounting.notes import is_adapted, notes_on_batches
 from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
 from tf_lowrank_dp.accounting.sampling import Sampling
 
@@ -44,11 +44,6 @@ _PROTECTS = {
     "user": "It protects users as the data tell them apart, with all examples of each.",
 }
 _SHARDS = "Several workers drew from rows of their own: no {unit} has rows on two, as was stated."
-_DRAWN_BY_USER = {
-    "poisson": "batches are independent Poisson draws and each row is made of one example",
-    "shuffle": "each example is in a pass at most once, each row is made of one example, and what "
-    "one holds does not decide where others are",
-}
 _ASSUMPTIONS = (
     "Batches were drawn as stated, each row of one example, and the number of {unit}s is public.",
     "{protects}",
@@ -207,12 +202,7 @@ def warnings_of(
             "Warning: prior spend unknown. The weights may depend on the data through training "
             "that is not recorded here, which epsilon does not include."
         )
-    warnings += [
-        f"Note: batches of {steps} steps were drawn outside of the library. That "
-        f"{_DRAWN_BY_USER[kind]} is what was stated, and nothing has verified it: if it is not so, "
-        "epsilon is too low."
-        for kind, steps in _drawn_by_user(ledger.entries).items()
-    ]
+    warnings += notes_on_batches(ledger.entries)
     sizes = [e.num_examples for e in entries if e.num_examples is not None]
     if unit_of(entries) == "user" and len(set(sizes)) > 1:
         warnings.append(
@@ -230,17 +220,9 @@ def warnings_of(
     return warnings
 
 
-def _drawn_by_user(entries: Iterable[Entry]) -> dict[str, int]:
-    """How many steps took batches that the library has not drawn, for each kind of sampling."""
-    steps: collections.Counter[str] = collections.Counter()
-    for entry in entries:
-        if isinstance(entry, LedgerEntry) and entry.sampling.drawn_by == "user":
-            steps[entry.sampling.kind] += entry.steps
-    return {kind: count for kind, count in steps.items() if count}
-
-
 def _entry_lines(title: str, entries: tuple[Entry, ...]) -> list[str]:
     """A line for each entry, and one for those that are too many to list."""
+    entries = tuple(entry for entry in entries if not is_adapted(entry))
     shown = entries[-_MAX_ENTRIES:]
     lines = [_entry_line(entry) for entry in shown]
     if len(entries) > len(shown):

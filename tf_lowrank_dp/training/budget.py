@@ -83,10 +83,11 @@ def _check_budget(model: keras.Model, steps: int, left: int | None) -> None:
 def _note_ahead(run: Run, file: LedgerFile, steps: int, left: int | None) -> None:
     """Writes the steps that come to the ledger's file, unless it is that far ahead already.
 
+    Nor where another run has spent since on what this one depends on.
     Many steps are noted at once when many were taken, so that writing costs less and less a step.
     """
-    taken = run.steps
-    if taken + steps <= int(run.noted_steps.numpy()):
+    taken, others = run.steps, run.other_steps
+    if taken + steps <= int(run.noted_steps.numpy()) and others == run.noted_others:
         return
     allowed = None if run.limit is None else run.limit.allowed
     ends = [end for end in (left, allowed and allowed - taken) if end]
@@ -96,6 +97,7 @@ def _note_ahead(run: Run, file: LedgerFile, steps: int, left: int | None) -> Non
     unknown = ledger.prior_spend_unknown
     file.add(PrivacyLedger([*ledger.entries, entry], prior_spend_unknown=unknown))
     run.noted_steps.assign(entry.steps)
+    run.noted_others = others
 
 
 def _overspending(run: Run, limit: StepLimit, steps: int) -> str:

@@ -16,6 +16,7 @@ from tf_lowrank_dp.sampling import (
     PRESENCE,
     ROW_WEIGHT,
     PoissonSampler,
+    Records,
     UserSampler,
     count_rows,
     declared_dataset,
@@ -221,6 +222,11 @@ def _of_worker(sampler: PoissonSampler, workers: Workers, batch_size: int | None
 
 def split_rows(x: Nested, y: Nested, sample_weight: Nested, fraction: float) -> tuple[tuple, tuple]:
     """The last `fraction` of the examples for validation, as Keras does."""
+    if is_batched(x) or isinstance(x, Records | PoissonSampler):
+        raise ValueError(
+            "Expected arrays with validation_split, whose last rows validate. Received: a "
+            f"{type(x).__name__}. Leave it out and pass validation_data=..., made of other records."
+        )
     given = {"x": x, "y": y, "sample_weight": sample_weight}
     arrays = {name: to_rows(part, name) for name, part in given.items() if part is not None}
     count = count_rows(arrays)

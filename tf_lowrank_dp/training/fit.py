@@ -24,7 +24,12 @@ from tf_lowrank_dp.training.data import TrainingData, split_rows, training_data
 from tf_lowrank_dp.training.evaluation_data import evaluation_data
 from tf_lowrank_dp.training.judged_fit import judged_graphs
 from tf_lowrank_dp.training.metrics import build_metrics
-from tf_lowrank_dp.training.other_releases import losses_of, map_of, warn_about_adapted_layers
+from tf_lowrank_dp.training.other_releases import (
+    losses_of,
+    map_of,
+    note_adapted_layers,
+    warn_about_adapted_layers,
+)
 from tf_lowrank_dp.training.preprocessed import is_task
 from tf_lowrank_dp.training.private_choices import validates_private, warn_about_choices
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
@@ -89,7 +94,8 @@ def fit(
         shuffle: has no meaning for sampled data.
         sampling: for data that come in batches, how they were drawn: "poisson", with
             `sampling_rate` (or `num_examples` and `batch_size`), or "shuffle": each example at
-            most once an epoch.
+            most once an epoch.  With either you promise that each row is made of one example and
+            that what one holds does not decide where others are; statements name the promise.
         sampling_rate: probability with which each example is in a batch.
         num_examples: number of private examples, a public number.
         unit_ids: integers `(n,)`: which user each row is of.  Privacy is that of users then: a step
@@ -195,6 +201,7 @@ def fit(
         units=judged.units,
         facts=None if workers.alone else facts_of(data, epochs, augment, workers),
     )
+    note_adapted_layers(model)
     run.judged = judged
     judged.count_for(run.record)
     judged.add_reads(data.reads)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType
-from typing import Any
+from typing import Any, Literal
 
 import dp_accounting
 import keras
@@ -13,12 +13,20 @@ import keras
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger, ReleaseEntry
 from tf_lowrank_dp.accounting.composition import is_search
+from tf_lowrank_dp.accounting.notes import adapted_entry, adapted_in
 from tf_lowrank_dp.accounting.sampling import Unit
 from tf_lowrank_dp.sampling import PoissonSampler, Records
 from tf_lowrank_dp.spending import SPENDING
-from tf_lowrank_dp.spending.trace import refuse_unbuilt
+from tf_lowrank_dp.spending.trace import Thing, refuse_unbuilt
 from tf_lowrank_dp.training.function_code import layers_used_by
-from tf_lowrank_dp.training.state import find_state, look, note_in_file, things_of
+from tf_lowrank_dp.training.state import (
+    find_state,
+    ledger_of,
+    look,
+    note_in_file,
+    state_of,
+    things_of,
+)
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 
 # For each kind of layer that can be adapted, what it is given instead.
@@ -39,6 +47,7 @@ def record_release(
     description: str,
     *,
     unit: Unit = "example",
+    drawn_by: Literal["library", "user"] = "library",
 ) -> None:
     """Adds a release by another mechanism to the ledger of a model that depends on it.
 
@@ -57,6 +66,8 @@ def record_release(
         description: for statements.
         unit: "user" where each row that went into it was all of one user, for models that are
             trained with `unit_ids`.
+        drawn_by: "user" where it is of steps, such as a teacher's, whose batches the library has
+            not drawn (`fit(sampling=...)`): statements say so.
 
     Raises:
         ValueError: the event is not supported, or has no epsilon with what the model depends on;
@@ -82,8 +93,23 @@ def record_release(
             "the file.",
             stacklevel=2,
         )
+    record(model, PrivacyLedger([ReleaseEntry(event, description, unit=unit, drawn_by=drawn_by)]))
+
+
+def record(
+    model: keras.Model, release: PrivacyLedger, unchanged: Iterable[keras.Variable] = ()
+) -> None:
+    """Adds releases to the ledger of a built model, and to its file.
+
+    Args:
+        model: what depends on them.
+        release: what was released.
+        unchanged: variables of the model that do not depend on it.
+
+    Raises:
+        ValueError: as in `record_release`.
+    """
     refuse_unbuilt(model)
-    release = PrivacyLedger([ReleaseEntry(event, description, unit=unit)])
     refuse_without_epsilon(release)
     together = SPENDING.ledger(things_of(model))
     together.merge(release)
@@ -91,9 +117,17 @@ def record_release(
         refuse_without_epsilon(together)  # as some events are beside a search
     tell_what_is_written_beside(model)
     look(model)
-    SPENDING.add(things_of(model), release)
+    apart = {id(variable) for variable in unchanged}
+    things = [thing for thing in things_of(model) if not _is_among(thing, apart)]
+    SPENDING.add(things, PrivacyLedger(release.entries))  # callers may hold theirs
     note_in_file(model)
     look(model)
+
+
+def _is_among(thing: Thing, variables: set[int]) -> bool:
+    """Whether it is one of variables, by `id`, or a layer that has no others."""
+    own = thing.weights if isinstance(thing, keras.layers.Layer) else [thing]
+    return bool(variables) and all(id(variable) in variables for variable in own)
 
 
 def refuse_without_epsilon(ledger: PrivacyLedger) -> None:
@@ -158,13 +192,29 @@ def _may_be_adapted(layer: keras.layers.Layer) -> bool:
 def notes_of(model: keras.Model) -> list[str]:
     """What a statement says of adapted layers."""
     state = find_state(model)
-    names = dict.fromkeys([*adapted_layers(model), *([] if state is None else state.adapted)])
+    names = dict.fromkeys(
+        [
+            *adapted_layers(model),
+            *([] if state is None else state.adapted),
+            *adapted_in(ledger_of(model).entries),
+        ]
+    )
     if not names:
         return []
     return [
         f"the state of {', '.join(names)} was not given as an argument. If adapt computed it from "
         "the private data, it holds exact statistics of them, which epsilon does not include."
     ]
+
+
+def note_adapted_layers(model: keras.Model) -> None:
+    """Notes for what is trained the layers of whose adapted state a warning has told."""
+    trained = [model, *model.trainable_variables]
+    known = adapted_in(SPENDING.ledger(trained).entries)
+    new = [name for name in state_of(model).adapted if name not in known]
+    if new:
+        SPENDING.add(trained, PrivacyLedger(map(adapted_entry, new)))
+        note_in_file(model)
 
 
 def warn_about_adapted_layers(model: keras.Model, *functions: Callable | None) -> None:

@@ -18,10 +18,12 @@ from scipy import optimize
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, ReleaseEntry
 from tf_lowrank_dp.accounting.ledger_entry import Entry, mechanisms_of
+from tf_lowrank_dp.accounting.notes import adapted_entry, adapted_in, is_by_user
 from tf_lowrank_dp.accounting.statement import reasons_of
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling.randomness import secret_generator
-from tf_lowrank_dp.training.other_releases import record_release, refuse_without_epsilon
+from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.other_releases import record, refuse_without_epsilon
 from tf_lowrank_dp.training.state import ledger_of
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 from tf_lowrank_dp.workers.join import joined
@@ -38,13 +40,20 @@ class BestTrial:
         hyperparameters: of the trial with the highest score.
         score: its score.
         weights: of its model, as `model.get_weights` gives them.
-        event: what the search cost.
+        ledger: what the search cost, as one release, and what is to be said of its trials.
     """
 
     hyperparameters: Any
     score: float
     weights: Sequence[np.ndarray] = dataclasses.field(repr=False)
-    event: dp_accounting.DpEvent = dataclasses.field(repr=False)
+    ledger: PrivacyLedger = dataclasses.field(repr=False)
+
+    @property
+    def event(self) -> dp_accounting.DpEvent:
+        """What the search cost."""
+        release = self.ledger.entries[0]
+        assert isinstance(release, ReleaseEntry)
+        return release.event
 
     def load_into(self, model: keras.Model) -> None:
         """Gives a new model the weights, and its ledger what the search cost.
@@ -59,7 +68,7 @@ class BestTrial:
         before = model.get_weights()
         model.set_weights(self.weights)
         try:
-            record_release(model, self.event, _NAME)
+            record(model, self.ledger)
         except BaseException:  # weights without what they cost
             model.set_weights(before)
             raise
@@ -142,13 +151,17 @@ class PrivateSearch:
         models: list[weakref.ref[keras.Model]] = []
         best: tuple[float, Any, list[np.ndarray]] | None = None
         first: tuple[Entry, ...] = ()
+        by_user, adapted = False, set()
         for _ in range(self._number_of_trials(generator)):
             drawn = space(generator) if callable(space) else _drawn(space, generator)
             model, score = train(drawn)
             tell_what_is_written_beside(model)
             models.append(weakref.ref(model))
             score = -math.inf if math.isnan(score) else float(score)
-            entries = _entries(ledger_of(model))
+            ledger = ledger_of(model)
+            entries = _entries(ledger)
+            by_user |= any(map(is_by_user, entries))
+            adapted |= {*adapted_in(ledger.entries)}
             if not first:
                 first, event = entries, self._event_of(entries)
             if mechanisms_of(entries) != mechanisms_of(first):
@@ -158,12 +171,16 @@ class PrivateSearch:
                     "in train neither load another trial nor share its ledger_path."
                 )
             if best is None or score > best[0]:
-                best = score, copy.deepcopy(drawn), model.get_weights()
+                best = score, _kept(drawn), model.get_weights()
         assert best is not None  # there is at least one trial
         score, drawn, weights = best
+        # One entry: models that share a variable, or load the weights, have paid for one search.
+        search = ReleaseEntry(event, _NAME, drawn_by="user" if by_user else "library")
+        cost = PrivacyLedger([search, *map(adapted_entry, sorted(adapted))])
         for model in filter(None, (reference() for reference in models)):
-            record_release(model, event, _NAME)
-        return BestTrial(drawn, score, weights, event)
+            untouched = [v for v in model.weights if not SPENDING.ledger([v]).num_steps]
+            record(model, cost, untouched)  # a frozen backbone has spent nothing
+        return BestTrial(drawn, score, weights, cost)
 
     def _event_of(self, entries: Sequence[Entry]) -> dp_accounting.DpEvent:
         """The search's, of one trial's: refused before others are trained if it has no epsilon."""
@@ -189,6 +206,14 @@ class PrivateSearch:
 
 def _drawn(space: Mapping[str, Sequence], generator: np.random.Generator) -> dict[str, Any]:
     return {name: values[int(generator.integers(len(values)))] for name, values in space.items()}
+
+
+def _kept(drawn: Any) -> Any:
+    """A copy of hyperparameters, as a space may fill one object again; not of what has none."""
+    try:
+        return copy.deepcopy(drawn)
+    except Exception:  # such as of a data set, a module or a lock, by whatever these raise
+        return copy.copy(drawn) if isinstance(drawn, dict | list) else drawn
 
 
 def _entries(ledger: PrivacyLedger) -> tuple[Entry, ...]:

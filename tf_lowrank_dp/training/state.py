@@ -49,6 +49,7 @@ class Run:
         version: of `SPENDING`, when `others` were found.
         noted_steps: int64 variable, releases of the run that the ledger's file holds, ahead of
             those taken.
+        noted_others: steps of other runs that the file holds; -1 for nothing.
         rows_per_unit: number of rows of each unit of a batch.
         allowed_in_graphs: int64 variable, releases that the budget of a custom loop's graphs
             allows; none when another run has taken its place.
@@ -69,6 +70,7 @@ class Run:
     others: frozenset[Record] = frozenset()
     version: int = -1
     noted_steps: tf.Variable = dataclasses.field(default_factory=_counter)
+    noted_others: int = -1
     rows_per_unit: int = 1
     allowed_in_graphs: tf.Variable = dataclasses.field(default_factory=_counter)
     lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)

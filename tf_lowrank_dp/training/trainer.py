@@ -26,7 +26,11 @@ from tf_lowrank_dp.training.given_forward import check_batch, spec_of, with_outp
 from tf_lowrank_dp.training.handed_out import HandedOut
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs, refuse_composites
 from tf_lowrank_dp.training.loop_graph import JudgedForward, LoopGraph
-from tf_lowrank_dp.training.other_releases import map_of, warn_about_adapted_layers
+from tf_lowrank_dp.training.other_releases import (
+    map_of,
+    note_adapted_layers,
+    warn_about_adapted_layers,
+)
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.start_run import start_run, units_of_parts
 from tf_lowrank_dp.training.state import look, refuse_other_variables, state_of
@@ -267,6 +271,7 @@ class PrivateTrainer:
             judge.add_reads(self._reads)
             tell_what_is_written_beside(self._model)  # what forward reads is known from now on
             warn_about_adapted_layers(self._model, forward, self._map)
+            note_adapted_layers(self._model)
             found = self._forwards[code.key] = JudgedForward(code, judge)
             self._traces += 1
             if self._traces == _MANY_TRACES:
