@@ -143,3 +143,53 @@ def test_a_trainer_that_centres_what_turns_out_to_be_called_in_a_loop_asks_to_be
     for batch in sampler:
         trainer.apply(trainer.gradients(forward, batch))
     assert tfdp.privacy_spent(model, 1e-5) > 0.0
+
+
+class ScanningModel(keras.Model):
+    """A model whose cell runs in a scan, by itself or in a layer."""
+
+    def __init__(self, cell, whole):
+        super().__init__()
+        self.whole, self.scan, self.last = whole, Scan(cell) if whole else cell, L.Dense(3)
+
+    def call(self, x):
+        return self.last(self.scan(x) if self.whole else scanned(self.scan, x))
+
+
+class Scan(L.Layer):
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell
+
+    def call(self, x):
+        return scanned(self.cell, x)
+
+
+def scanned(cell, x):
+    if not cell.built:
+        cell.build((None, x.shape[-1]))
+
+    def step(state, x):
+        output, state = cell(x, [state])
+        return state[0], output
+
+    first = ops.zeros((ops.shape(x)[0], 5))
+    return ops.scan(step, first, ops.transpose(x, (1, 0, 2)))[0]
+
+
+@pytest.mark.parametrize("cell", [L.GRUCell, L.SimpleRNNCell])
+def test_a_cell_in_a_scan_of_the_model_itself_is_refused_and_the_remedy_trains(cell):
+    """It had ended with a KeyError of a number."""
+    for whole in (False, True):
+        model = ScanningModel(cell(5), whole)
+        model(tf.zeros((2, 4, 5)))
+        tfdp.make_private(model)
+        model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0), "mse")
+        arrays = np.ones((12, 4, 5)), np.ones((12, 3))
+        if whole:
+            model.fit(*arrays, batch_size=4, verbose=0)
+            assert tfdp.privacy_spent(model, 1e-3) > 0.0
+        else:
+            with pytest.raises(tfdp.UnsupportedModelError, match="Put the loop into a layer"):
+                model.fit(*arrays, batch_size=4, verbose=0)
+            assert tfdp.privacy_spent(model, 1e-3) == 0.0

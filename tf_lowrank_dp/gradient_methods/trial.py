@@ -96,7 +96,10 @@ def _tried(
         return Plan(), [], [] if inside is None else [inside]
     [recorder] = held
     labels = Walk(size).labels(graph, [Rows(0)] * len(tf.nest.flatten(batch)))
-    roots = [r for r in recorder.roots if isinstance(labels.get(id(r.tensor)), Public)]
+    inside = [root for root in recorder.roots if id(root.tensor) not in labels]
+    if inside:  # read in the graph of a loop, such as by a cell in a scan
+        return Plan(), [], [root.builders[0][0] for root in inside]
+    roots = [r for r in recorder.roots if isinstance(labels[id(r.tensor)], Public)]
     with graph.as_default():
         steps, failed = plan_of(graph, roots, labels, size)
     owners = frozenset(id(root.owner) for root in roots if root.owner is not None)
