@@ -73,6 +73,14 @@ def test_planned_steps_are_stated_with_epsilon_after_them():
     assert text(ledger, planned=planned) == text(ledger, planned=[planned])
 
 
+def test_delta_is_compared_with_the_largest_of_all_data():
+    """A small fit after a large one had taken the warning away."""
+    small = LedgerEntry(Sampling.poisson(num_examples=32, batch_size=8), 1.25, 4)
+    ledger = PrivacyLedger([RUN, small])
+    assert "Warning: delta" in text(ledger, delta=1e-3)
+    assert "Warning: delta" in text(ledger, delta=1e-3, num_examples=32)
+
+
 def test_delta_not_below_one_over_the_number_of_examples_is_a_warning():
     ledger = PrivacyLedger([RUN])
     assert "Warning: delta" in text(ledger, delta=1 / 60_000)

@@ -1038,6 +1038,25 @@ MUTATIONS = [
         "test_steps_of_another_model_on_shared_weights_are_in_the_file_before_the_next_of_its_own",
     ),
     mutation(
+        14, "delta is compared with the smallest data set of a history", "accounting/statement.py",
+        "size = max([*sizes,", "size = min([*sizes,",
+        "accounting/test_statement.py::test_delta_is_compared_with_the_largest_of_all_data",
+    ),
+    mutation(
+        14, "what is computed from a model is silent about its adapted layers",
+        "training/post_processing.py",
+        "        spent.merge(PrivacyLedger(map(adapted_entry, adapted_parts(other))))\n", "",
+        "training/test_other_releases.py::"
+        "test_what_was_computed_from_a_model_with_an_adapted_layer_says_so",
+    ),
+    mutation(
+        15, "quantised layers of a trial do not know what the search cost",
+        "training/private_search.py", "for each in things_of(model) if SPENDING",
+        "for each in model.weights if SPENDING",
+        "training/test_private_search.py::"
+        "test_layers_that_a_trial_leaves_behind_know_the_price_quantised_or_not[True]",
+    ),
+    mutation(
         15, "steps of an entry may fall", "accounting/ledger.py",
         "steps=max(entry.steps, steps)", "steps=steps",
         "accounting/test_ledger.py::test_steps_only_grow",

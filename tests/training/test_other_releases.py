@@ -229,6 +229,24 @@ def test_what_was_trained_by_adapted_layers_says_so_wherever_it_goes(used_by, pr
         assert len(report.releases) == 1
 
 
+def test_what_was_computed_from_a_model_with_an_adapted_layer_says_so(private, tmp_path):
+    """One in front of a private model after its training had been named by that model alone."""
+    core = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    private(core, noise_multiplier=1.5, loss="mse", delta=DELTA)
+    core.fit(X, np.zeros((24, 3), "float32"), batch_size=8, verbose=0)
+    layer = adapted_normalization()
+    whole = keras.Sequential([keras.Input((5,)), layer, core])
+    student = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    student.compile("sgd", "mse")
+    public = np.ones((8, 5), "float32")
+    with tfdp.post_processing(student, whole):
+        student.fit(public, whole.predict(public, verbose=0), verbose=0)
+    for each in (whole, student):
+        said = " ".join(tfdp.privacy_statement(each, DELTA).split())
+        assert said.count(f"the state of {layer.name} was not given") == 1
+    assert tfdp.privacy_spent(student, DELTA) == tfdp.privacy_spent(core, DELTA)
+
+
 def text_model(**vocabulary):
     layer = keras.layers.TextVectorization(output_sequence_length=4, **vocabulary)
     if not vocabulary:

@@ -14,6 +14,7 @@ _STATED = {
     "poisson": "batches are independent Poisson draws and each row is made of one example",
     "shuffle": "each example is in a pass at most once, each row is made of one example, and what "
     "one holds does not decide where others are",
+    "release": "they were drawn as its event says and each row is made of one example",
 }
 _ADAPTED = "adapted state of "
 
@@ -22,7 +23,7 @@ def notes_on_batches(entries: Iterable[Entry]) -> list[str]:
     """Sentences on what was stated, and not verified, of batches that the library has not drawn.
 
     Args:
-        entries: the history; other releases than runs took Poisson samples, if any.
+        entries: the history.
     """
     entries = tuple(entry for entry in entries if is_by_user(entry))
     steps: collections.Counter[str] = collections.Counter()
@@ -32,7 +33,7 @@ def notes_on_batches(entries: Iterable[Entry]) -> list[str]:
     subjects = {kind: [f"{count} steps"] for kind, count in steps.items()}
     others = dict.fromkeys(e.mechanism for e in entries if isinstance(e, ReleaseEntry))
     if others:
-        subjects.setdefault("poisson", []).extend(f"'{name}'" for name in others)
+        subjects["release"] = [f"'{name}'" for name in others]
     return [
         f"Note: batches of {' and of '.join(of)} were drawn outside of the library. That "
         f"{_STATED[kind]} is what was stated, and nothing has verified it: if it is not so, "

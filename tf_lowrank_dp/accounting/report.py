@@ -137,7 +137,7 @@ def report_of(
         ledger: what was released.
         delta: in (0, 1).
         accountant: "pld" or "rdp".
-        num_examples: number of examples, by default the smallest one of the entries.
+        num_examples: number of examples; the largest of this and those of the entries counts.
         notes: sentences on what else the model holds, which epsilon does not include.
         hyperparameter_search: how hyperparameters were chosen; None if that is not known.
 

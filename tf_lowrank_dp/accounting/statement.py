@@ -71,7 +71,7 @@ def statement(
         ledger: what was released.
         delta: in (0, 1).
         accountant: "pld" or "rdp".
-        num_examples: number of examples, by default the smallest one of the entries.
+        num_examples: number of examples; the largest of this and those of the entries counts.
         planned: runs that are not part of the ledger yet; adds a line with epsilon after them.
         notes: sentences on what else the model holds, which epsilon does not include.
         not_private_reasons: sentences that say why the guarantee does not hold, if it does not.
@@ -209,7 +209,7 @@ def warnings_of(
             f"Warning: users were told apart in several ways, as {min(sizes)} to {max(sizes)} of "
             "them. The guarantee is for those who are one user in each of these."
         )
-    size = num_examples if num_examples is not None else min(sizes, default=None)
+    size = max([*sizes, *([] if num_examples is None else [num_examples])], default=None)
     if size is None:
         warnings.append("Note: the number of examples is not known; delta should be below 1 / it.")
     elif delta * size >= 1:

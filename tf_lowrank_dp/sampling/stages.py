@@ -162,7 +162,8 @@ def refuse_other_orders(dataset: tf.data.Dataset) -> None:
                 f"{kind_of(each)}(deterministic=False), which gives what is ready first: an "
                 "example that takes long to read or decode decides in which batch others are, and "
                 "no clip bounds that. Leave deterministic=False out (sloppy=True, of older "
-                "functions)."
+                "functions); of tfds.load(shuffle_files=True) pass read_config="
+                "tfds.ReadConfig(shuffle_seed=...)."
             )
 
 

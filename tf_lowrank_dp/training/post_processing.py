@@ -11,11 +11,13 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import PrivacyLedger
+from tf_lowrank_dp.accounting.notes import adapted_entry
 from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.record import hold
 from tf_lowrank_dp.spending.trace import Thing, refuse_unbuilt
+from tf_lowrank_dp.training.other_releases import adapted_parts
 from tf_lowrank_dp.training.state import look, note_in_file, things_of
 from tf_lowrank_dp.training.watched_weights import tell_changes
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
@@ -88,7 +90,9 @@ def _add_what_was_spent_on(others: Sequence[keras.Model], model: keras.Model) ->
     """Of the others on all that the model consists of now: it may be built inside of the block."""
     for other in others:
         look(other)
-        _add(SPENDING.ledger(things_of(other)), things_of(model), _OF_OTHERS, model)
+        spent = SPENDING.ledger(things_of(other))
+        spent.merge(PrivacyLedger(map(adapted_entry, adapted_parts(other))))
+        _add(spent, things_of(model), _OF_OTHERS, model)
     if others:
         note_in_file(model)
 

@@ -24,7 +24,7 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling.randomness import secret_generator
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.other_releases import record, refuse_without_epsilon
-from tf_lowrank_dp.training.state import ledger_of
+from tf_lowrank_dp.training.state import ledger_of, things_of
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 from tf_lowrank_dp.workers.join import joined
 
@@ -178,8 +178,9 @@ class PrivateSearch:
         search = ReleaseEntry(event, _NAME, drawn_by="user" if by_user else "library")
         cost = PrivacyLedger([search, *map(adapted_entry, sorted(adapted))])
         for model in filter(None, (reference() for reference in models)):
-            untouched = [v for v in model.weights if not SPENDING.ledger([v]).num_steps]
-            record(model, cost, untouched)  # a frozen backbone has spent nothing
+            # Not of a frozen public backbone; of a quantised layer the layer knows what it spent.
+            touched = [each for each in things_of(model) if SPENDING.ledger([each]).num_steps]
+            record(model, cost, touched)
         return BestTrial(drawn, score, weights, cost)
 
     def _event_of(self, entries: Sequence[Entry]) -> dp_accounting.DpEvent:
