@@ -35,9 +35,8 @@ def notes_on_batches(entries: Iterable[Entry]) -> list[str]:
     if others:
         subjects["release"] = [f"'{name}'" for name in others]
     return [
-        f"Note: batches of {' and of '.join(of)} were drawn outside of the library. That "
-        f"{_STATED[kind]} is what was stated, and nothing has verified it: if it is not so, "
-        "epsilon is too low."
+        f"Note: batches of {' and of '.join(of)} were drawn outside of the library. It was "
+        f"stated, and nothing has verified, that {_STATED[kind]}; if not, epsilon is too low."
         for kind, of in subjects.items()
     ]
 

@@ -165,7 +165,7 @@ class Recorder:
                 "a call inside a loop or branch (tf.while_loop, tf.cond, tf.vectorized_map) of "
                 "the model, from which no per-example gradient can be taken. Put the loop into a "
                 "layer of its own, which is then differentiated as a whole, or use "
-                "gradient_method='vectorized'."
+                "gradient_method='vectorized' or 'loop'."
             )
         self._calls += 1
         if self._is_shared(outputs):

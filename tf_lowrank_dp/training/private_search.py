@@ -168,7 +168,9 @@ class PrivateSearch:
                 raise ValueError(
                     "Expected trials of one privacy cost. Received: one with another ledger than "
                     "the first. Keep noise multiplier, batch size and steps out of the space, and "
-                    "in train neither load another trial nor share its ledger_path."
+                    "in train neither load another trial nor share its ledger_path; where scores "
+                    "are recorded, give each trial a frozen backbone of its own, as what is "
+                    "recorded for a model is so for all its layers (keras.models.clone_model)."
                 )
             if best is None or score > best[0]:
                 best = score, _kept(drawn), model.get_weights()
