@@ -1007,8 +1007,7 @@ MUTATIONS = [
     ),
     mutation(
         14, "batches that others drew pass for draws of the library", "accounting/sampling.py",
-        'drawn_by: Literal["library", "user"] = "user"',
-        'drawn_by: Literal["library", "user"] = "library"',
+        '    drawn_by: DrawnBy = "user"\n\n', '    drawn_by: DrawnBy = "library"\n\n',
         "training/test_drawn_by.py::"
         "test_batches_that_others_drew_are_named_in_the_statement_and_the_file[tf.data]",
     ),
@@ -1027,7 +1026,7 @@ MUTATIONS = [
     ),
     mutation(
         14, "what adapted layers had a part in is told of the live model alone",
-        "training/fit.py", "    note_adapted_layers(model)\n", "",
+        "training/fit.py", "    note_adapted_layers(model, adapted)\n", "",
         "training/test_other_releases.py::"
         "test_what_was_trained_by_adapted_layers_says_so_wherever_it_goes[augment]",
     ),
@@ -1338,7 +1337,7 @@ MUTATIONS = [
     ),
     mutation(
         8, "adapted layers of a loop are not told", "training/trainer.py",
-        "            warn_about_adapted_layers(self._model, forward, self._map)\n", "",
+        "warn_about_adapted_layers(self._model, forward, self._map)", "[]",
         "training/test_other_releases.py::test_adapted_layers_are_seen_in_custom_loops[forward]",
     ),
     mutation(

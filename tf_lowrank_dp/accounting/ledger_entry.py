@@ -14,7 +14,7 @@ import dp_accounting
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting.composition import Mechanism, OtherMechanism
 from tf_lowrank_dp.accounting.release_entry import ReleaseEntry
-from tf_lowrank_dp.accounting.sampling import Sampling, Unit
+from tf_lowrank_dp.accounting.sampling import DrawnBy, Sampling, Unit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +85,11 @@ class LedgerEntry:
     def unit(self) -> Unit:
         """What the guarantee is for, "example" or "user"."""
         return self.sampling.unit
+
+    @property
+    def drawn_by(self) -> DrawnBy:
+        """Who has drawn the batches."""
+        return self.sampling.drawn_by
 
     @property
     def neighboring_relation(self) -> dp_accounting.NeighboringRelation:

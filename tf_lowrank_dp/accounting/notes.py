@@ -43,8 +43,7 @@ def notes_on_batches(entries: Iterable[Entry]) -> list[str]:
 
 def is_by_user(entry: Entry) -> bool:
     """Whether there are steps of batches that the library has not drawn."""
-    drawn_by = entry.sampling.drawn_by if isinstance(entry, LedgerEntry) else entry.drawn_by
-    return entry.is_released and drawn_by == "user"
+    return entry.is_released and entry.drawn_by == "user"
 
 
 def adapted_entry(name: str) -> ReleaseEntry:

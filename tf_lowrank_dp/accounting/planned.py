@@ -58,8 +58,7 @@ def planned_sampling(
 ) -> Sampling:
     """How batches will be drawn."""
     if sampling is None:
-        # Without a number of examples: `Sampling` refuses.
-        return Sampling("poisson", num_examples, batch_size, drawn_by="library")
+        return Sampling.poisson(num_examples, batch_size, drawn_by="library")
     if batch_size != sampling.batch_size:
         raise _validate.error(
             f"to equal that of `sampling`, {sampling.batch_size}",

@@ -8,7 +8,7 @@ import json
 import math
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import dp_accounting
 import numpy as np
@@ -17,7 +17,7 @@ from dp_accounting import dp_event, pld
 from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting.composition import Mechanism, OtherMechanism
 from tf_lowrank_dp.accounting.event_text import event_to_dict, own_copy
-from tf_lowrank_dp.accounting.sampling import Unit
+from tf_lowrank_dp.accounting.sampling import DrawnBy, Unit
 
 _POSSIBLE: dict[str, Callable[[np.ndarray], bool]] = {
     "noise_multiplier": lambda v: bool(np.isfinite(v) & (v >= 0)),
@@ -63,7 +63,7 @@ class ReleaseEntry:
     steps: int = 1
     entry_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
     unit: Unit = "example"
-    drawn_by: Literal["library", "user"] = "library"
+    drawn_by: DrawnBy = "library"
 
     noise_multiplier = None
     num_examples = None

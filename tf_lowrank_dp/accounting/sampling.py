@@ -14,6 +14,9 @@ KINDS = ("poisson", "shuffle")
 Unit: TypeAlias = Literal["example", "user"]
 """What neighbouring data sets differ by one of."""
 
+DrawnBy: TypeAlias = Literal["library", "user"]
+"""Who has drawn batches."""
+
 
 def steps_per_epoch(num_examples: int, batch_size: int) -> int:
     """The number of steps of an epoch: num_examples / batch_size, rounded up.
@@ -86,7 +89,7 @@ class Sampling:
     steps_per_pass: int | None = None
     unit: Unit = "example"
     shards: int = 1
-    drawn_by: Literal["library", "user"] = "user"
+    drawn_by: DrawnBy = "user"
 
     def __post_init__(self) -> None:
         _validate.one_of(KINDS, kind=self.kind)
@@ -110,6 +113,7 @@ class Sampling:
         sampling_rate: float | None = None,
         unit: Unit = "example",
         shards: int = 1,
+        drawn_by: DrawnBy = "user",
     ) -> Sampling:
         """Poisson sampling: a coin for each example and each batch.
 
@@ -120,6 +124,7 @@ class Sampling:
                 batch_size / num_examples.
             unit: "example", or "user" where users are drawn.
             shards: number of workers that each drew from rows of their own.
+            drawn_by: "library" where a `PoissonSampler` draws.
 
         Raises:
             ValueError: a value is missing or out of its range, or the three contradict each other.
@@ -131,7 +136,15 @@ class Sampling:
         """
         # Without a batch size: `__post_init__` refuses.
         size = cast(int, batch_size)
-        return cls("poisson", num_examples, size, sampling_rate, unit=unit, shards=shards)
+        return cls(
+            "poisson",
+            num_examples,
+            size,
+            sampling_rate,
+            unit=unit,
+            shards=shards,
+            drawn_by=drawn_by,
+        )
 
     @classmethod
     def shuffle(

@@ -173,7 +173,7 @@ class PoissonSampler:
     def sampling(self) -> Sampling:
         """What the accountant has to know about these draws."""
         size, count, unit = self._batch_size, self._num_examples, self._unit
-        return Sampling("poisson", count, size, unit=unit, shards=self._shards, drawn_by="library")
+        return Sampling.poisson(count, size, unit=unit, shards=self._shards, drawn_by="library")
 
     @property
     def element_spec(self) -> dict:

@@ -137,7 +137,7 @@ def fit(
     validate_training_step(model)
     optimizer = private_optimizer(model)
     optimizer.check_settings()
-    warn_about_adapted_layers(model, augment, map_of(x), *losses_of(model))
+    adapted = warn_about_adapted_layers(model, augment, map_of(x), *losses_of(model))
     callbacks = as_list(callbacks)
     warn_about_choices(callbacks, validates_private(x, validation_data, validation_split))
     check_units(
@@ -201,7 +201,7 @@ def fit(
         units=judged.units,
         facts=None if workers.alone else facts_of(data, epochs, augment, workers),
     )
-    note_adapted_layers(model)
+    note_adapted_layers(model, adapted)
     run.judged = judged
     judged.count_for(run.record)
     judged.add_reads(data.reads)

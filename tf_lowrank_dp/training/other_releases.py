@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any, Literal
+from typing import Any
 
 import dp_accounting
 import keras
@@ -14,17 +14,16 @@ from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger, ReleaseEntry
 from tf_lowrank_dp.accounting.composition import is_search
 from tf_lowrank_dp.accounting.notes import adapted_entry, adapted_in
-from tf_lowrank_dp.accounting.sampling import Unit
+from tf_lowrank_dp.accounting.sampling import DrawnBy, Unit
 from tf_lowrank_dp.sampling import PoissonSampler, Records
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.spending.trace import Thing, refuse_unbuilt
 from tf_lowrank_dp.training.function_code import layers_used_by
+from tf_lowrank_dp.training.refused_history import refuse_without_epsilon
 from tf_lowrank_dp.training.state import (
     find_state,
-    ledger_of,
     look,
     note_in_file,
-    state_of,
     things_of,
 )
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
@@ -38,16 +37,13 @@ _GIVEN = {
 }
 
 
-_ANY_DELTA = 1e-3  # whether there is an epsilon does not depend on it
-
-
 def record_release(
     model: keras.Model,
     event: dp_accounting.DpEvent,
     description: str,
     *,
     unit: Unit = "example",
-    drawn_by: Literal["library", "user"] = "library",
+    drawn_by: DrawnBy = "library",
 ) -> None:
     """Adds a release by another mechanism to the ledger of a model that depends on it.
 
@@ -125,22 +121,6 @@ def record(
     look(model)
 
 
-def refuse_without_epsilon(ledger: PrivacyLedger) -> None:
-    """Tries whether `dp_accounting` can tell the epsilon of releases, before they count.
-
-    Raises:
-        ValueError: it cannot.
-    """
-    try:
-        ledger.epsilon(_ANY_DELTA)
-    except (ArithmeticError, TypeError, ValueError) as error:
-        events = [entry.event for entry in ledger.entries if isinstance(entry, ReleaseEntry)]
-        raise ValueError(
-            f"Expected an event whose epsilon dp_accounting can compute. Received: {events}, of "
-            f"which it says: {error} Correct its numbers, or pass a bound of it."
-        ) from error
-
-
 def adapted_layers(model: keras.Model, *functions: Callable | None) -> list[str]:
     """Names of the layers of a model, or that functions use, whose state may come from `adapt`.
 
@@ -195,14 +175,8 @@ def _may_be_adapted(layer: keras.layers.Layer) -> bool:
 
 def notes_of(model: keras.Model) -> list[str]:
     """What a statement says of adapted layers."""
-    state = find_state(model)
-    names = dict.fromkeys(
-        [
-            *adapted_layers(model),
-            *([] if state is None else state.adapted),
-            *adapted_in(ledger_of(model).entries),
-        ]
-    )
+    noted = adapted_in(SPENDING.ledger(things_of(model)).entries)
+    names = dict.fromkeys([*adapted_layers(model), *noted])
     if not names:
         return []
     return [
@@ -211,22 +185,23 @@ def notes_of(model: keras.Model) -> list[str]:
     ]
 
 
-def note_adapted_layers(model: keras.Model) -> None:
+def note_adapted_layers(model: keras.Model, names: Sequence[str]) -> None:
     """Notes for what is trained the layers of whose adapted state a warning has told."""
     trained = [model, *model.trainable_variables]
-    known = adapted_in(SPENDING.ledger(trained).entries)
-    new = [name for name in state_of(model).adapted if name not in known]
+    known = adapted_in(SPENDING.ledger(trained).entries) if names else []
+    new = [name for name in names if name not in known]
     if new:
         SPENDING.add(trained, PrivacyLedger(map(adapted_entry, new)))
         note_in_file(model)
 
 
-def warn_about_adapted_layers(model: keras.Model, *functions: Callable | None) -> None:
-    """Warns where a model may have been adapted to private data, or functions of its examples."""
+def warn_about_adapted_layers(model: keras.Model, *functions: Callable | None) -> list[str]:
+    """Warns where a model may have been adapted to private data, or functions of its examples.
+
+    Returns:
+        The names that it warns of.
+    """
     names = adapted_layers(model, *functions)
-    state = find_state(model)
-    if state is not None:
-        state.adapted = list(dict.fromkeys([*state.adapted, *names]))
     if names:
         warnings.warn(
             "Expected preprocessing whose state is public or was released privately. Received: "
@@ -236,3 +211,4 @@ def warn_about_adapted_layers(model: keras.Model, *functions: Callable | None) -
             "from tfdp.private_mean and tfdp.private_histogram with tfdp.record_release.",
             stacklevel=3,
         )
+    return names

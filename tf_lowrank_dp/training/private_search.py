@@ -23,7 +23,8 @@ from tf_lowrank_dp.accounting.statement import reasons_of
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.sampling.randomness import secret_generator
 from tf_lowrank_dp.spending import SPENDING
-from tf_lowrank_dp.training.other_releases import record, refuse_without_epsilon
+from tf_lowrank_dp.training.other_releases import record
+from tf_lowrank_dp.training.refused_history import refuse_without_epsilon
 from tf_lowrank_dp.training.state import ledger_of, things_of
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 from tf_lowrank_dp.workers.join import joined

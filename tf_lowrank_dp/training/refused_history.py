@@ -1,8 +1,8 @@
-"""Runs that cannot follow what was spent before: no epsilon could be stated for both together."""
+"""What is refused before it counts, as no epsilon could be stated with it."""
 
 from __future__ import annotations
 
-from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
+from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, ReleaseEntry, Sampling
 from tf_lowrank_dp.accounting.composition import has_search
 from tf_lowrank_dp.accounting.ledger_entry import mechanisms_of
 
@@ -31,3 +31,19 @@ def refuse_history(ledger: PrivacyLedger, sampling: Sampling, accountant: str) -
         )
     if accountant == "rdp" or has_search(mechanisms_of(ledger.entries)):
         ledger.epsilon_by("rdp", _ANY_DELTA, extra=[LedgerEntry(sampling, _ANY_NOISE, steps=1)])
+
+
+def refuse_without_epsilon(ledger: PrivacyLedger) -> None:
+    """Tries whether `dp_accounting` can tell the epsilon of releases, before they count.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    try:
+        ledger.epsilon(_ANY_DELTA)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        events = [entry.event for entry in ledger.entries if isinstance(entry, ReleaseEntry)]
+        raise ValueError(
+            f"Expected an event whose epsilon dp_accounting can compute. Received: {events}, of "
+            f"which it says: {error} Correct its numbers, or pass a bound of it."
+        ) from error

@@ -99,13 +99,11 @@ class PrivateState:
         microbatch_size: see `make_private`.
         run: the present run.
         workers: see `make_private`.
-        adapted: names of layers in use whose state may come from `adapt`.
     """
 
     microbatch_size: int | None
     run: Run | None = None
     workers: Workers = ALONE
-    adapted: list[str] = dataclasses.field(default_factory=list)
 
 
 def things_of(model: keras.Model) -> list:

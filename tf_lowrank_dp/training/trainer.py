@@ -270,8 +270,8 @@ class PrivateTrainer:
             judge.count_for(run.record)
             judge.add_reads(self._reads)
             tell_what_is_written_beside(self._model)  # what forward reads is known from now on
-            warn_about_adapted_layers(self._model, forward, self._map)
-            note_adapted_layers(self._model)
+            adapted = warn_about_adapted_layers(self._model, forward, self._map)
+            note_adapted_layers(self._model, adapted)
             found = self._forwards[code.key] = JudgedForward(code, judge)
             self._traces += 1
             if self._traces == _MANY_TRACES:
