@@ -32,3 +32,15 @@ def test_a_model_without_private_steps_has_spent_nothing():
     model.compile("adam", "mse")
     (spent,) = tfdp.plot_privacy(model, delta=1e-5).axes[0].lines
     assert not np.any(spent.get_ydata())
+
+
+def test_what_names_adapted_layers_is_no_run():
+    normalization = keras.layers.Normalization()
+    x, y = np.ones((16, 3)), np.ones((16, 2))
+    normalization.adapt(x)
+    model = keras.Sequential([keras.Input((3,)), normalization, keras.layers.Dense(2)])
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3)
+    model.compile(optimizer, "mse")
+    tfdp.make_private(model).fit(x, y, batch_size=8, verbose=0)
+    (spent,) = tfdp.plot_privacy(model).axes[0].lines
+    assert {*spent.get_xdata()} == {0, 1, 2}

@@ -304,3 +304,36 @@ def test_a_centred_kernel_that_is_used_outside_of_its_layer_is_refused_before_a_
     assert tfdp.privacy_spent(private, 1e-5) == 0.0
     private.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0), loss)
     private.fit(x, y, batch_size=8, verbose=0)  # the remedy
+
+
+class Forces(keras.Model):
+    """The derivative of an energy, which itself does not reach the loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = keras.layers.Dense(5, "tanh")
+        self.energy = keras.layers.Dense(1, use_bias=False)
+
+    def call(self, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            energy = self.energy(self.hidden(x))
+        return -tape.gradient(energy, x)
+
+
+def test_a_loss_of_a_derivative_alone_is_refused_with_a_remedy_that_trains():
+    """Of "auto"; the remedy it names trains as ordinary training does."""
+    private, plain = tfdp.make_private(Forces()), Forces()
+    arguments = {"l2_norm_clip": np.inf, "noise_multiplier": 0.0}
+    for model in (private, plain):
+        model(tf.constant(ROWS))
+    plain.set_weights(private.get_weights())
+    private.compile(tfdp.DPSGDOptimizer("sgd", **arguments), "mse")
+    with pytest.raises(tfdp.UnsupportedModelError, match="derivative alone.*'loop'"):
+        private.fit(ROWS, ROWS, batch_size=24, verbose=0)
+    private.compile(tfdp.DPSGDOptimizer("sgd", gradient_method="loop", **arguments), "mse")
+    plain.compile("sgd", "mse")
+    for model in (private, plain):
+        model.fit(ROWS, ROWS, batch_size=24, epochs=3, verbose=0)
+    for mine, theirs in zip(private.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)

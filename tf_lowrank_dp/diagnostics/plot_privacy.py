@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tf_lowrank_dp._figure import new_figure
@@ -48,10 +49,9 @@ def plot_privacy(model: keras.Model, delta: float | None = None) -> Figure:
     if isinstance(optimizer, DPOptimizer) and optimizer.epsilon is not None:
         target = optimizer.epsilon
         axes.axhline(target, color="C3", linestyle="--", label=f"target {target:g}")
-    begun = 0
-    for entry in ledger.entries[:-1]:
-        begun += entry.steps
-        axes.axvline(begun, color="grey", linestyle=":")
+    *begins, end = accumulate((entry.steps for entry in ledger.entries), initial=0)
+    for begin in sorted({*begins} - {0, end}):  # entries of no steps name adapted layers
+        axes.axvline(begin, color="grey", linestyle=":")
     axes.set(xlabel="step", ylabel=f"epsilon at delta = {delta:g}", ylim=(0.0, None))
     axes.legend()
     return figure

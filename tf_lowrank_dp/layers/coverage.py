@@ -51,6 +51,7 @@ def check_connected(sites: Sequence[Site], gradients: Sequence[Sequence]) -> Non
             raise UnsupportedModelError(
                 f"Expected the output of layer '{site.layer}' to reach the loss. Received: no "
                 "gradient for it. Freeze the layer (layer.trainable = False) or use all of its "
-                "outputs in the loss; where it is called within keras.ops.vectorized_map, set "
+                "outputs in the loss; where it is called within keras.ops.vectorized_map, or the "
+                "loss is of the output's derivative alone (forces of an energy), set "
                 "gradient_method='loop' of the optimizer."
             )
