@@ -56,6 +56,16 @@ def test_a_budget_that_is_none_is_one_line_on_stderr():
     assert "Expected `epsilon`" in result.stderr and "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("examples", "0"), ("examples", "-5"), ("examples-per-second", "-1"),
+     ("examples-per-second", "nan")],
+)  # fmt: skip
+def test_numbers_that_are_none_of_data_are_one_line_on_stderr(option, value, capsys):
+    assert main([*BUDGET, "--accountant", "rdp", f"--{option}", value]) == 1
+    assert "Expected `" in capsys.readouterr().err
+
+
 def test_a_report_of_a_file_is_that_of_the_model(tmp_path, capsys):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     tfdp.make_private(model)

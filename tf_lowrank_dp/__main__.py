@@ -11,6 +11,7 @@ import importlib
 import math
 import sys
 
+from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import ACCOUNTANTS
 from tf_lowrank_dp.accounting.plan import PlanRow, plan
 from tf_lowrank_dp.training import privacy_report
@@ -40,6 +41,8 @@ def main(argv: list[str] | None = None) -> int:
 def _plan(arguments: argparse.Namespace) -> None:
     """Prints a row for each batch size and number of epochs, as soon as it is known."""
     rate = arguments.examples_per_second
+    if rate is not None:
+        rate = _validate.positive(examples_per_second=rate)
     columns = (*_COLUMNS, *(["minutes"] if rate else []))
     print("  ".join(f"{column:>12}" for column in columns))
     rows = plan(

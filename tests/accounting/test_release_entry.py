@@ -45,6 +45,17 @@ def test_an_event_survives_its_text_and_is_counted_once_when_ledgers_are_merged(
     assert ledger.num_steps == 51 and "other: " in statement(ledger, DELTA)
 
 
+def test_a_search_of_a_poisson_number_of_trials_survives_its_text():
+    """Its shape is infinite (Papernot and Steinke 2022), which JSON has no number for."""
+    search = dp_event.RepeatAndSelectDpEvent(GAUSSIAN, 3.0, float("inf"))
+    ledger = PrivacyLedger([RUN, ReleaseEntry(search, "search")])
+    again = PrivacyLedger.from_json(ledger.to_json())
+    assert again == ledger and again.entries[1].event.shape == float("inf")
+    union = dp_accounting.ComposedDpEvent([dp_accounting.SelfComposedDpEvent(SAMPLED, 50), search])
+    expected = rdp.RdpAccountant().compose(union).get_epsilon(DELTA)
+    assert again.epsilon(DELTA) == pytest.approx(expected, rel=1e-9)
+
+
 def test_under_replacement_gaussians_count_at_twice_the_sensitivity_and_others_have_no_bound():
     shuffled = LedgerEntry(Sampling.shuffle(10, 6), noise_multiplier=8.0, steps=6)
     both = PrivacyLedger([shuffled, ReleaseEntry(GAUSSIAN, "mean")])

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import resource
+import shutil
 import subprocess
 
 import h5py
@@ -142,6 +143,37 @@ def test_a_damaged_ledger_is_refused_and_changes_nothing(model, fit, contents_of
     with pytest.raises(ValueError, match="Expected the text of a privacy ledger"):
         model.load_weights(path)
     assert contents_of(model) == before
+
+
+def test_a_refused_file_costs_nothing_where_its_values_were_loaded_before(
+    model, build, fit, contents_of, tmp_path
+):
+    """What its values came with stays with those who hold them: 12 steps were stated for 8."""
+    model.save_weights(tmp_path / "good.weights.h5")
+    shutil.copy(tmp_path / "good.weights.h5", tmp_path / "damaged.weights.h5")
+    damage_ledger(tmp_path / "damaged.weights.h5")
+    holder, other = build(), build()
+    holder.load_weights(tmp_path / "good.weights.h5")
+    fit(other)
+    before, steps = contents_of(other), ledger_of(other).num_steps
+    with pytest.raises(ValueError, match="Expected the text of a privacy ledger"):
+        other.load_weights(tmp_path / "damaged.weights.h5")
+    assert contents_of(other) == before
+    fit(other)
+    assert ledger_of(other).num_steps == 2 * steps
+    assert ledger_of(holder).num_steps == ledger_of(model).num_steps
+
+
+def test_the_backup_of_a_damaged_file_is_known_in_the_same_process(model, build, tmp_path):
+    model.save_weights(tmp_path / "good.weights.h5")
+    shutil.copy(tmp_path / "good.weights.h5", tmp_path / "damaged.weights.h5")
+    damage_ledger(tmp_path / "damaged.weights.h5")
+    other = build()
+    with pytest.raises(ValueError, match="Restore it from a backup"):
+        other.load_weights(tmp_path / "damaged.weights.h5")
+    other.load_weights(tmp_path / "good.weights.h5")
+    assert not ledger_of(other).prior_spend_unknown
+    assert tfdp.privacy_spent(other) == tfdp.privacy_spent(model)
 
 
 def test_a_damaged_ledger_that_keras_only_warns_of_leaves_the_spend_unknown(model, tmp_path):

@@ -160,7 +160,7 @@ def test_trials_of_different_cost_are_refused():
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"mean_trials": 0.5}, {"mean_trials": 1.0, "trials": "logarithmic"},
+    "arguments", [{"mean_trials": 0.5}, {"mean_trials": 1 + 1e-12, "trials": "logarithmic"},
                   {"mean_trials": 2.0, "trials": "poisson"}]
 )  # fmt: skip
 def test_wrong_settings_are_refused(arguments):

@@ -1,5 +1,6 @@
 """No step is taken of which no epsilon could be stated together with what was spent before."""
 
+import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting import dp_event
@@ -43,3 +44,43 @@ def test_passes_after_draws_are_refused_by_rdp_before_a_step(
     private(model, noise_multiplier=2.0, delta=DELTA, accountant="pld")
     model.fit(same_batches(*data()), sampling="shuffle", verbose=0)
     assert tfdp.privacy_spent(model) > spent
+
+
+SEARCH = dp_event.RepeatAndSelectDpEvent(dp_accounting.GaussianDpEvent(9.0), 2.0, 1.0)
+
+
+@pytest.mark.parametrize("event", [dp_accounting.LaplaceDpEvent(9.0), SEARCH])
+def test_shuffled_passes_and_what_has_no_epsilon_there_refuse_each_other(
+    event, small_model, data, private, same_batches
+):
+    model = private(small_model(), noise_multiplier=2.0, delta=DELTA)
+    model.fit(same_batches(*data()), sampling="shuffle", verbose=0)
+    spent = tfdp.privacy_spent(model)
+    with pytest.raises(ValueError, match="Expected Gaussians beside shuffled passes"):
+        tfdp.record_release(model, event, "counts")
+    assert tfdp.privacy_spent(model) == spent
+    tfdp.record_release(model, dp_accounting.GaussianDpEvent(9.0), "a bound of it")
+    assert spent < tfdp.privacy_spent(model) < np.inf
+
+    model = private(small_model(), noise_multiplier=2.0, delta=DELTA)
+    tfdp.record_release(model, event, "counts")
+    before, spent = weights(model), tfdp.privacy_spent(model)
+    with pytest.raises(ValueError, match="(?s)Expected Poisson samples.*Leave sampling out"):
+        model.fit(same_batches(*data()), sampling="shuffle", verbose=0)
+    assert all(map(np.array_equal, before, weights(model)))
+    model.fit(*data(), batch_size=6, verbose=0)  # the remedy
+    assert spent < tfdp.privacy_spent(model) < np.inf
+
+
+def test_a_release_by_example_is_refused_after_steps_by_user(small_model, data, private):
+    model = private(small_model(), noise_multiplier=2.0, delta=DELTA)
+    x, y = data()
+    users = {"unit_ids": np.arange(len(x)) // 2, "rows_per_unit": 2, "batch_size": 3}
+    model.fit(x, y, **users, verbose=0)
+    spent, event = tfdp.privacy_spent(model), dp_accounting.GaussianDpEvent(9.0)
+    with pytest.raises(ValueError, match="(?s)release by example, after releases by user.*'user'"):
+        tfdp.record_release(model, event, "a mean")
+    assert tfdp.privacy_spent(model) == spent
+    tfdp.record_release(model, event, "a mean", unit="user")  # the remedy
+    model.fit(x, y, **users, verbose=0)
+    assert spent < tfdp.privacy_spent(model) < np.inf

@@ -285,6 +285,18 @@ def test_the_statement_warns_where_users_were_told_apart_in_two_ways():
     assert "told apart in several ways, as 6 to 10 of them" in text
 
 
+def test_a_run_that_never_began_is_no_other_way_and_no_data_set():
+    model = compiled(NOISY, make=small_model)
+    spent = tfdp.PrivacyBudget(epsilon=1e-4, delta=1e-3)
+    with pytest.raises(tfdp.PrivacyBudgetExceededError):
+        many = np.concatenate([X] * 10), np.concatenate([Y] * 10)
+        model.fit(*many, batch_size=6, callbacks=[spent], verbose=0)
+    by_users(model)
+    text = " ".join(tfdp.privacy_statement(model, delta=0.1).split())
+    assert "0 steps" in text  # of the run that was refused
+    assert "told apart in several ways" not in text and "number of examples =" not in text
+
+
 def test_rows_per_unit_above_the_number_of_rows_is_that_number():
     model = compiled(EXACT, make=small_model)
     by_users(model, rows_per_unit=10**9)

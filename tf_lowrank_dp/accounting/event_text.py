@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ def own_copy(event: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
 
 
 def event_to_dict(event: dp_accounting.DpEvent) -> dict[str, Any]:
-    """The event as JSON values.
+    """The event as JSON values; infinity, which JSON has not, as text.
 
     Example:
 
@@ -72,10 +73,13 @@ def _plain(value: Any) -> Any:
         return {name: _plain(field) for name, field in fields.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_plain(part) for part in value]
-    return value.item() if hasattr(value, "item") else value
+    value = value.item() if hasattr(value, "item") else value
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
 def _made(value: Any) -> Any:
     if isinstance(value, Mapping):
         return event_from_dict(value)
+    if isinstance(value, str):
+        return float(value)
     return tuple(map(_made, value)) if isinstance(value, list) else value

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting.calibration import calibrate_noise_multiplier
 from tf_lowrank_dp.accounting.sampling import steps_per_epoch
 
@@ -72,6 +73,7 @@ def plan(
     >>> [(row.steps, round(row.noise_multiplier, 2)) for row in rows]
     [(1000, 0.86)]
     """
+    num_examples = _validate.integer_at_least(1, num_examples=num_examples)
     epochs = tuple(epochs)
     for batch_size in batch_sizes:
         if batch_size > num_examples:

@@ -203,7 +203,8 @@ def warnings_of(
             "that is not recorded here, which epsilon does not include."
         )
     warnings += notes_on_batches(ledger.entries)
-    sizes = [e.num_examples for e in entries if e.num_examples is not None]
+    begun = [entry for entry in entries if entry.is_released] or entries
+    sizes = [e.num_examples for e in [*begun, *planned] if e.num_examples is not None]
     if unit_of(entries) == "user" and len(set(sizes)) > 1:
         warnings.append(
             f"Warning: users were told apart in several ways, as {min(sizes)} to {max(sizes)} of "

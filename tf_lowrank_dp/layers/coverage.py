@@ -26,8 +26,9 @@ def check_coverage(variables: Sequence, sites: Sequence[Site]) -> None:
             f"that can be captured. Received: no gradient source for {missing}. Freeze these "
             "variables (variable.trainable = False, or that of their layer), remove the unused "
             "layers, or register the surrounding layer's class with "
-            "tf_lowrank_dp.layers.register_fallback; where the model calls the layer in a loop, "
-            "use gradient_method='loop' or 'vectorized'."
+            "tf_lowrank_dp.layers.register_fallback; where the model calls the layer in a loop, or "
+            "uses the variable outside of it (in the loss, or as a kernel that was unfrozen beside "
+            "its adapters), use gradient_method='loop' or 'vectorized'."
         )
 
 

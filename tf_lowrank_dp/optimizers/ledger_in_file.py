@@ -86,7 +86,8 @@ def load_ledger(
     Guarantee: that is all of the model that is loaded with it, frozen layers that are cut out of it
     before anything else happens included.
 
-    Where there is none, or it is damaged, the prior spend is unknown from then on.
+    Where there is none, or it is damaged, the prior spend is unknown from then on; not where its
+    values are met again, which a backup of the file brings.
 
     Raises:
         ValueError: the stored ledger is damaged.
@@ -98,8 +99,8 @@ def load_ledger(
     try:
         if _LEDGER in store.keys():
             stored = np.asarray(store[_LEDGER], np.uint8).tobytes().decode()
-            values = store[_VALUES] if _VALUES in store.keys() else None
             ledger = PrivacyLedger.from_json(stored)
+            values = store[_VALUES] if _VALUES in store.keys() else None
     finally:
         SPENDING.adopt([optimizer], ledger, values)
     return {key: store[key] for key in store.keys() if key not in (_LEDGER, _VALUES, _FORMAT)}

@@ -190,8 +190,7 @@ class Spending:
         unseen = [v for v in variables if not self._values.of_size(v) <= self._traces.runs_of(v)]
         for variable, records in zip(unseen, self._values.records(unseen), strict=True):
             if records:
-                self._traces.attach([variable], records)
-                self._traces[variable].runs |= records
+                self._traces.recognise(variable, records)
 
     def values_to_save(self, optimizer: Thing, without: Iterable[Thing]) -> np.ndarray:
         """Digests of the values that private steps have made, of what an optimizer is linked to.

@@ -7,6 +7,7 @@ import contextvars
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -16,6 +17,15 @@ from tf_lowrank_dp.spending.record import Record, hold, merged
 from tf_lowrank_dp.spending.trace import Thing, Trace, alive, values_kept_in
 
 _ADDED: contextvars.ContextVar[list[Record]] = contextvars.ContextVar("added")
+_RECOGNISED: contextvars.ContextVar[list[Recognised]] = contextvars.ContextVar("recognised")
+
+
+class Recognised(NamedTuple):
+    """What a trace has gained as the value of its thing was recognised."""
+
+    trace: Trace
+    records: frozenset[Record]
+    runs: frozenset[Record]
 
 
 class Traces:
@@ -79,6 +89,14 @@ class Traces:
         _ADDED.get([]).append(record)
         self.attach(things, frozenset({record}))
 
+    def recognise(self, thing: Thing, records: frozenset[Record]) -> None:
+        """Adds records that the value of a thing came with, as `add` does, and as its runs."""
+        trace = self[thing]
+        new = Recognised(trace, records - trace.records, records - trace.runs)
+        _RECOGNISED.get([]).append(new)
+        self.attach([thing], records)
+        trace.runs |= records
+
     def extend(self, record: Record, ledger: PrivacyLedger, things: Sequence[Thing]) -> Record:
         """Adds to a record of before and to things; whoever depends on it asks again.
 
@@ -101,21 +119,34 @@ class Traces:
     def undone_on_error(self) -> Iterator[None]:
         """See `Spending.undone_on_error`."""
         before = {id(trace): (trace, trace.seen_at, {*trace.seen}) for trace in self}
+        found = {run: frozenset(run.reading.found) for run in [*self.runs]}
         added: list[Record] = []
-        token = _ADDED.set(added)
+        recognised: list[Recognised] = []
+        tokens = _ADDED.set(added), _RECOGNISED.set(recognised)
         try:
             yield
         except BaseException:
             with self._lock:
-                for run in [*self.runs]:
-                    found = run.reading.found
-                    run.reading.found = {r: at for r, at in found.items() if r not in added}
-                for trace in [trace for trace in self if trace.records & {*added}]:
+                changed = [trace for trace in self if trace.records & {*added}]
+                for trace, records, runs in recognised:
+                    trace.records -= records
+                    trace.runs -= runs
+                    changed.append(trace)
+                for trace in changed:
                     trace.records -= {*added}
                     _, trace.seen_at, trace.seen = before.get(id(trace), (trace, None, set()))
+                undone = frozenset(added).union(*(records for _, records, _ in recognised))
+                for run in [*self.runs]:
+                    kept = found.get(run, frozenset()) | self.records(self.read_by(run))
+                    run.reading.found = {
+                        record: at
+                        for record, at in run.reading.found.items()
+                        if record in kept or record not in undone
+                    }
             raise
         finally:
-            _ADDED.reset(token)
+            _ADDED.reset(tokens[0])
+            _RECOGNISED.reset(tokens[1])
 
     def begin(self, run: Record) -> None:
         """Takes a run whose `reading` says what it updates and reads."""

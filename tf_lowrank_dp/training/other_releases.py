@@ -12,14 +12,13 @@ import keras
 
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger, ReleaseEntry
-from tf_lowrank_dp.accounting.composition import is_search
 from tf_lowrank_dp.accounting.notes import adapted_entry, adapted_in
 from tf_lowrank_dp.accounting.sampling import DrawnBy, Unit
 from tf_lowrank_dp.sampling import PoissonSampler, Records
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.spending.trace import Thing, refuse_unbuilt
 from tf_lowrank_dp.training.function_code import layers_used_by
-from tf_lowrank_dp.training.refused_history import refuse_without_epsilon
+from tf_lowrank_dp.training.refused_history import refuse_release
 from tf_lowrank_dp.training.state import (
     find_state,
     look,
@@ -108,11 +107,7 @@ def record(
         ValueError: as in `record_release`.
     """
     refuse_unbuilt(model)
-    refuse_without_epsilon(release)
-    together = SPENDING.ledger(things_of(model))
-    together.merge(release)
-    if any(isinstance(e, ReleaseEntry) and is_search(e.event) for e in together.entries):
-        refuse_without_epsilon(together)  # as some events are beside a search
+    refuse_release(SPENDING.ledger(things_of(model)), release)
     tell_what_is_written_beside(model)
     look(model)
     things = things_of(model) if things is None else things

@@ -31,6 +31,7 @@ from tf_lowrank_dp.workers.join import joined
 
 _NAME = "private search"
 _SHAPES = {"geometric": 1.0, "logarithmic": 0.0}
+_LEAST_TRIALS = {"geometric": 1.0, "logarithmic": 1.001}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +91,7 @@ class PrivateSearch:
     returns.  Models that still exist when it ends get its cost in their ledgers as well.
 
     Args:
-        mean_trials: expected number of trials, at least 1.
+        mean_trials: expected number of trials, at least 1 (1.001 for "logarithmic").
         trials: distribution of their number, "geometric" or "logarithmic", which has more
             searches of a single trial and costs less.
 
@@ -118,9 +119,9 @@ class PrivateSearch:
     def __init__(self, mean_trials: float, trials: str = "geometric"):
         self.mean_trials = _validate.positive(mean_trials=mean_trials)
         self.trials = _validate.one_of(tuple(_SHAPES), trials=trials)
-        if self.mean_trials < 1.0 or (trials == "logarithmic" and self.mean_trials == 1.0):
+        if self.mean_trials < _LEAST_TRIALS[self.trials]:
             raise _validate.error(
-                "to be at least 1, and above it for 'logarithmic'",
+                f"to be at least {_LEAST_TRIALS[self.trials]:g} for '{self.trials}'",
                 "Pass the number of trials expected.",
                 mean_trials=mean_trials,
             )

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import dp_accounting
+
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, ReleaseEntry, Sampling
-from tf_lowrank_dp.accounting.composition import has_search
-from tf_lowrank_dp.accounting.ledger_entry import mechanisms_of
+from tf_lowrank_dp.accounting.composition import OtherMechanism, has_search, is_search
+from tf_lowrank_dp.accounting.ledger_entry import (
+    Entry,
+    mechanisms_of,
+    neighboring_relation,
+    units,
+)
 
 _ANY_DELTA, _ANY_NOISE = 1e-3, 1.0  # whether there is an epsilon does not depend on them
 
@@ -19,18 +28,57 @@ def refuse_history(ledger: PrivacyLedger, sampling: Sampling, accountant: str) -
             ledger is accounted for by "rdp" whatever was asked for.
 
     Raises:
-        ValueError: steps by users after steps by examples, or the other way round; or there is no
-            bound by Renyi differential privacy where it is needed.
+        ValueError: steps by users after steps by examples, or the other way round; shuffled
+            passes beside releases that have an epsilon for adding or removing one only; or there
+            is no bound by Renyi differential privacy where it is needed.
     """
-    received = {entry.unit for entry in ledger.entries if entry.is_released} - {sampling.unit}
+    received = units(ledger.entries) - {sampling.unit}
     if received:
         raise ValueError(
             "Expected one unit of privacy for all that was spent on a model. Received: steps by "
             f"{sampling.unit}, after releases by {received.pop()}, so that no epsilon would hold "
             "for either. Train with unit_ids in all calls of fit or in none."
         )
+    step = LedgerEntry(sampling, _ANY_NOISE, steps=1)
+    if _beside_passes([*ledger.entries, step]) and not _beside_passes(ledger.entries):
+        raise ValueError(
+            "Expected Poisson samples. Received: shuffled passes, whose epsilon is for replacing "
+            "one, in a history with a private search or another release that has none for it. "
+            "Leave sampling out: fit draws from arrays, tfdp.Records and tfdp.PoissonSampler."
+        )
     if accountant == "rdp" or has_search(mechanisms_of(ledger.entries)):
-        ledger.epsilon_by("rdp", _ANY_DELTA, extra=[LedgerEntry(sampling, _ANY_NOISE, steps=1)])
+        ledger.epsilon_by("rdp", _ANY_DELTA, extra=[step])
+
+
+def refuse_release(ledger: PrivacyLedger, release: PrivacyLedger) -> None:
+    """Refuses releases that have no epsilon, or would leave none to what was spent before.
+
+    Args:
+        ledger: what was spent on the model.
+        release: what shall be recorded for it.
+
+    Raises:
+        ValueError: as said.
+    """
+    refuse_without_epsilon(release)
+    before, together = ledger.entries, [*ledger.entries, *release.entries]
+    if len(units(together)) > len(units(before)) == 1:
+        raise ValueError(
+            "Expected one unit of privacy for all that was spent on a model. Received: a release "
+            f"by {units(release.entries).pop()}, after releases by {units(before).pop()}, so that "
+            "no epsilon would hold for either. Record it with the other unit if that is so: "
+            "unit='user' says that each row that went into it was all of one user."
+        )
+    if _beside_passes(together) and not _beside_passes(before):
+        raise ValueError(
+            "Expected Gaussians beside shuffled passes, whose epsilon is for replacing one. "
+            f"Received: {_events(release)}. Record a GaussianDpEvent that bounds it, or train on "
+            "Poisson samples."
+        )
+    joined = PrivacyLedger(before)
+    joined.merge(release)
+    if any(isinstance(e, ReleaseEntry) and is_search(e.event) for e in joined.entries):
+        refuse_without_epsilon(joined)  # as some events are beside a search
 
 
 def refuse_without_epsilon(ledger: PrivacyLedger) -> None:
@@ -42,8 +90,20 @@ def refuse_without_epsilon(ledger: PrivacyLedger) -> None:
     try:
         ledger.epsilon(_ANY_DELTA)
     except (ArithmeticError, TypeError, ValueError) as error:
-        events = [entry.event for entry in ledger.entries if isinstance(entry, ReleaseEntry)]
         raise ValueError(
-            f"Expected an event whose epsilon dp_accounting can compute. Received: {events}, of "
-            f"which it says: {error} Correct its numbers, or pass a bound of it."
+            f"Expected an event whose epsilon dp_accounting can compute. Received: "
+            f"{_events(ledger)}, of which it says: {error} Correct its numbers, or pass a bound of "
+            "it."
         ) from error
+
+
+def _events(ledger: PrivacyLedger) -> list[dp_accounting.DpEvent]:
+    return [entry.event for entry in ledger.entries if isinstance(entry, ReleaseEntry)]
+
+
+def _beside_passes(entries: Iterable[Entry]) -> bool:
+    """Whether there are shuffled passes, and others than Gaussians, which have no epsilon there."""
+    entries = tuple(entries)
+    replace_one = dp_accounting.NeighboringRelation.REPLACE_ONE
+    others = any(isinstance(m, OtherMechanism) for m in mechanisms_of(entries))
+    return others and neighboring_relation(entries) is replace_one
