@@ -1006,6 +1006,34 @@ MUTATIONS = [
         "test_passes_after_draws_are_refused_by_rdp_before_a_step",
     ),
     mutation(
+        13, "a release may leave no epsilon to steps of another unit",
+        "training/refused_history.py",
+        "if len(units(together)) > len(units(before)) == 1:", "if False:",
+        "training/test_refused_history.py::"
+        "test_a_release_by_example_is_refused_after_steps_by_user",
+    ),
+    mutation(
+        13, "shuffled passes begin beside what has no epsilon there",
+        "training/refused_history.py",
+        "if _beside_passes([*ledger.entries, step]) and not _beside_passes(ledger.entries):",
+        "if False:",
+        "training/test_refused_history.py::"
+        "test_shuffled_passes_and_what_has_no_epsilon_there_refuse_each_other[event0]",
+    ),
+    mutation(
+        15, "what a refused file brought stays where its values were loaded before",
+        "spending/traces.py", "trace.records -= records\n", "pass\n",
+        "faults/test_checkpoints.py::"
+        "test_a_refused_file_costs_nothing_where_its_values_were_loaded_before",
+    ),
+    mutation(
+        15, "a search of a Poisson number of trials has no text", "accounting/event_text.py",
+        "return str(value) if isinstance(value, float) and math.isinf(value) else value",
+        "return value",
+        "accounting/test_release_entry.py::"
+        "test_a_search_of_a_poisson_number_of_trials_survives_its_text",
+    ),
+    mutation(
         14, "batches that others drew pass for draws of the library", "accounting/sampling.py",
         '    drawn_by: DrawnBy = "user"\n\n', '    drawn_by: DrawnBy = "library"\n\n',
         "training/test_drawn_by.py::"
