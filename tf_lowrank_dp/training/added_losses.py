@@ -157,9 +157,10 @@ def _separated(value: tf.Tensor, batch: dict, batch_size: float, what: str) -> t
         raise UnsupportedModelError(
             f"Expected {what} that is a mean or sum over the batch, or several of them, each "
             f"times a constant. Received: a scalar that ends in {value.op.type}, which mixes "
-            "examples. Compute one value for each example, of shape (batch,), and take "
-            "keras.ops.mean(values) last, or switch it off with a coefficient of 0: the losses of "
-            "routers in KerasHub's mixtures of experts as docs/layers.md says."
+            "examples or holds a term of the weights alone. Compute one value for each example, of "
+            "shape (batch,), and take keras.ops.mean(values) last (a term of the weights alone is "
+            "a kernel_regularizer, or a part of each value), or switch it off with a coefficient "
+            "of 0: the losses of routers in KerasHub's mixtures of experts as docs/layers.md says."
         )
     return tf.cast(values, tf.float32)
 

@@ -57,7 +57,7 @@ def record_release(
         event: what was done, for neighbours by adding or removing one unit: any event that
             `dp_accounting.pld.PLDAccountant` supports, beside a private search any that has a
             bound by Renyi differential privacy.  In a history with shuffled passes, which
-            is computed for neighbours by replacing one, only Gaussians have a finite epsilon.
+            is computed for neighbours by replacing one, only Gaussians have an epsilon.
             Steps of shuffled passes, such as a teacher's, have no such event: let the steps of
             the student ask the teacher, and they have its ledger.
         description: for statements.
