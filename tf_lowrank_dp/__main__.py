@@ -11,7 +11,6 @@ import importlib
 import math
 import sys
 
-from tf_lowrank_dp import _validate
 from tf_lowrank_dp.accounting import ACCOUNTANTS
 from tf_lowrank_dp.accounting.plan import PlanRow, plan
 from tf_lowrank_dp.training import privacy_report
@@ -41,8 +40,11 @@ def main(argv: list[str] | None = None) -> int:
 def _plan(arguments: argparse.Namespace) -> None:
     """Prints a row for each batch size and number of epochs, as soon as it is known."""
     rate = arguments.examples_per_second
-    if rate is not None:
-        rate = _validate.positive(examples_per_second=rate)
+    if rate is not None and not 0.0 < rate < math.inf:
+        raise ValueError(
+            f"Expected `--examples-per-second` to be above 0. Received: {rate}. Leave it out, or "
+            "pass what was measured."
+        )
     columns = (*_COLUMNS, *(["minutes"] if rate else []))
     print("  ".join(f"{column:>12}" for column in columns))
     rows = plan(
