@@ -276,3 +276,53 @@ def test_no_noise_is_used_again_after_an_older_checkpoint_was_loaded(
     assert model.optimizer.ledger.num_steps == 3 * STEPS
     fit(tfdp.make_private(keras.models.load_model(tmp_path / "early.keras")))
     assert len(drawn) == len(set(drawn)) == 4 * STEPS
+
+
+def nested(build, head=3):
+    """A model around one that is private and has a private optimizer of its own."""
+    encoder = build()
+    inputs = keras.Input((5,))
+    outer = keras.Model(inputs, keras.layers.Dense(head, name="head")(encoder(inputs)))
+    tfdp.make_private(outer)
+    optimizer = tfdp.DPSGDOptimizer("adam", l2_norm_clip=1.0, noise_multiplier=1.5, delta=DELTA)
+    outer.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return encoder, outer
+
+
+def test_the_ledger_of_a_model_inside_is_not_that_of_the_model(build, fit, tmp_path):
+    """40 steps of a head were lost where the file's other ledger was of its encoder."""
+    encoder, outer = nested(build)
+    fit(encoder)
+    encoder.trainable = False
+    fit(outer, epochs=2)
+    outer.save_weights(tmp_path / "outer.weights.h5")
+    encoder, other = nested(build)
+    encoder.trainable = False
+    other.load_weights(tmp_path / "outer.weights.h5", objects_to_skip=[other.optimizer])
+    assert ledger_of(other).prior_spend_unknown
+
+
+def test_a_refused_file_leaves_the_optimizer_of_a_model_inside_as_it_was(build, fit, tmp_path):
+    encoder, outer = nested(build)
+    fit(encoder, epochs=2)
+    outer.save_weights(tmp_path / "outer.weights.h5")
+    encoder, other = nested(build, head=4)
+    fit(encoder)
+    before = [np.array(v) for v in [*encoder.variables, *encoder.optimizer.variables]]
+    steps = ledger_of(encoder).num_steps
+    with pytest.raises(ValueError, match="could not be loaded"):
+        other.load_weights(tmp_path / "outer.weights.h5")
+    after = [np.array(v) for v in [*encoder.variables, *encoder.optimizer.variables]]
+    assert all(map(np.array_equal, before, after))
+    assert ledger_of(encoder).num_steps == steps and not ledger_of(encoder).prior_spend_unknown
+
+
+def test_copies_of_what_a_damaged_file_brought_are_unknown_as_well(model, build, tmp_path):
+    path = tmp_path / "model.weights.h5"
+    model.save_weights(path)
+    damage_ledger(path)
+    loaded, copy = build(), build()
+    with pytest.warns(UserWarning):
+        loaded.load_weights(path, skip_mismatch=True)
+    copy.set_weights(loaded.get_weights())
+    assert ledger_of(copy).prior_spend_unknown

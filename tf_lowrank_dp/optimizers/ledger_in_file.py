@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import warnings
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
 import keras
 import numpy as np
@@ -26,6 +28,7 @@ _WHILE_FIT_GOES_ON = (
     "keras.callbacks.ModelCheckpoint, or after fit."
 )
 _LEDGER, _VALUES, _FORMAT = "privacy_ledger", "private_values", "format"
+_LOADED: contextvars.ContextVar[list[int]] = contextvars.ContextVar("loaded")
 
 
 def values_of(model: keras.Model) -> list[keras.Variable]:
@@ -76,6 +79,16 @@ def ledger_of(optimizer: keras.optimizers.Optimizer) -> PrivacyLedger:
     return SPENDING.ledger([optimizer])
 
 
+@contextlib.contextmanager
+def ledgers_looked_for() -> Iterator[list[int]]:
+    """Gives a list of `id(optimizer)` of those whose ledger was looked for in a file inside."""
+    token = _LOADED.set([])
+    try:
+        yield _LOADED.get()
+    finally:
+        _LOADED.reset(token)
+
+
 def load_ledger(
     optimizer: keras.optimizers.Optimizer, store: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
@@ -86,12 +99,12 @@ def load_ledger(
     Guarantee: that is all of the model that is loaded with it, frozen layers that are cut out of it
     before anything else happens included.
 
-    Where there is none, or it is damaged, the prior spend is unknown from then on; not where its
-    values are met again, which a backup of the file brings.
+    Where there is none, or it is damaged, the prior spend is unknown from then on.
 
     Raises:
         ValueError: the stored ledger is damaged.
     """
+    _LOADED.get([]).append(id(optimizer))
     for model in _link(optimizer):
         if model.optimizer is optimizer:
             record_loss_scaling(model, False)
@@ -99,8 +112,8 @@ def load_ledger(
     try:
         if _LEDGER in store.keys():
             stored = np.asarray(store[_LEDGER], np.uint8).tobytes().decode()
-            ledger = PrivacyLedger.from_json(stored)
             values = store[_VALUES] if _VALUES in store.keys() else None
+            ledger = PrivacyLedger.from_json(stored)
     finally:
         SPENDING.adopt([optimizer], ledger, values)
     return {key: store[key] for key in store.keys() if key not in (_LEDGER, _VALUES, _FORMAT)}

@@ -30,7 +30,9 @@ class KnownValues:
         """Takes what `stored_digests` made, with what was spent on these values."""
         for size, *words in np.asarray(stored, np.uint64).reshape([-1, 3]):
             key = int(size), np.array(words).tobytes()
-            self._records[key] = self._records.get(key, frozenset()) | {record}
+            known = {each for each in self._records.get(key, ()) if each.ledger.entries}
+            if record.ledger.entries or not known:  # a backup knows more than a damaged file
+                self._records[key] = frozenset(known | {record})
             self._of_size[int(size)] = self._of_size.get(int(size), frozenset()) | {record}
 
     def of_size(self, variable: tf.Variable) -> frozenset[Record]:

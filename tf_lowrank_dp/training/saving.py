@@ -14,8 +14,9 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.compiled import epoch_files
+from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.optimizers.base import DPOptimizer
-from tf_lowrank_dp.optimizers.ledger_in_file import values_of
+from tf_lowrank_dp.optimizers.ledger_in_file import ledgers_looked_for, values_of
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.state import find_state, ledger_of, look, things_of
 
@@ -121,18 +122,24 @@ def load_weights(
     that come without a ledger are marked: what was spent on them is not known.
     """
     look(model)
-    optimizer = getattr(model, "optimizer", None)
-    private = optimizer if isinstance(optimizer, DPOptimizer) else None
-    before = SPENDING.records([optimizer])
-    restore = private.algorithm_state.restore_point() if private is not None else lambda: None
-    variables = [*model.variables, *(private.variables if private is not None else [])]
+    # Of models inside as well, which a file has with their optimizers.
+    compiled = [getattr(layer, "optimizer", None) for layer in layers_of(model)]
+    optimizers = [each for each in compiled if isinstance(each, keras.optimizers.Optimizer)]
+    private = [each for each in optimizers if isinstance(each, DPOptimizer)]
+    restore_points = [each.algorithm_state.restore_point() for each in private]
+    variables = [*model.variables, *(v for each in optimizers for v in each.variables)]
     try:
-        with SPENDING.undone_on_error(), _all_or_nothing(variables):
+        with (
+            ledgers_looked_for() as looked_for,
+            SPENDING.undone_on_error(),
+            _all_or_nothing(variables),
+        ):
             type(model).load_weights(model, filepath, *args, **kwargs)
     except BaseException:
-        restore()
+        for restore in restore_points:
+            restore()
         raise
-    if SPENDING.records([optimizer]) == before:
+    if id(getattr(model, "optimizer", None)) not in looked_for:
         SPENDING.mark_unknown(things_of(model))
     SPENDING.see(values_of(model))
 
