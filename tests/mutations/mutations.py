@@ -1027,6 +1027,25 @@ MUTATIONS = [
         "test_a_refused_file_costs_nothing_where_its_values_were_loaded_before",
     ),
     mutation(
+        15, "the ledger of a model inside is taken for that of the model", "training/saving.py",
+        'if id(getattr(model, "optimizer", None)) not in looked_for:', "if not looked_for:",
+        "faults/test_checkpoints.py::"
+        "test_the_ledger_of_a_model_inside_is_not_that_of_the_model",
+    ),
+    mutation(
+        15, "a refused file leaves its momentum in models inside", "training/saving.py",
+        'compiled = [getattr(layer, "optimizer", None) for layer in layers_of(model)]',
+        'compiled = [getattr(model, "optimizer", None)]',
+        "faults/test_checkpoints.py::"
+        "test_a_refused_file_leaves_the_optimizer_of_a_model_inside_as_it_was",
+    ),
+    mutation(
+        15, "copies of what a damaged file brought are taken as public", "spending/values.py",
+        "if record.ledger.entries or not known:", "if record.ledger.entries:",
+        "faults/test_checkpoints.py::"
+        "test_copies_of_what_a_damaged_file_brought_are_unknown_as_well",
+    ),
+    mutation(
         15, "a search of a Poisson number of trials has no text", "accounting/event_text.py",
         "return str(value) if isinstance(value, float) and math.isinf(value) else value",
         "return value",
