@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import dp_accounting
 
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, ReleaseEntry, Sampling
-from tf_lowrank_dp.accounting.composition import OtherMechanism, has_search, is_search
+from tf_lowrank_dp.accounting.composition import OtherMechanism, has_search
 from tf_lowrank_dp.accounting.ledger_entry import (
     Entry,
     mechanisms_of,
@@ -61,7 +61,9 @@ def refuse_release(ledger: PrivacyLedger, release: PrivacyLedger) -> None:
         ValueError: as said.
     """
     refuse_without_epsilon(release)
-    before, together = ledger.entries, [*ledger.entries, *release.entries]
+    joined = PrivacyLedger(ledger.entries)
+    joined.merge(release)
+    before, together = ledger.entries, joined.entries
     if len(units(together)) > len(units(before)) == 1:
         raise ValueError(
             "Expected one unit of privacy for all that was spent on a model. Received: a release "
@@ -75,9 +77,7 @@ def refuse_release(ledger: PrivacyLedger, release: PrivacyLedger) -> None:
             f"Received: {_events(release)}. Record a GaussianDpEvent that bounds it, or train on "
             "Poisson samples."
         )
-    joined = PrivacyLedger(before)
-    joined.merge(release)
-    if any(isinstance(e, ReleaseEntry) and is_search(e.event) for e in joined.entries):
+    if has_search(mechanisms_of(together)):
         refuse_without_epsilon(joined)  # as some events are beside a search
 
 
