@@ -24,8 +24,9 @@ from tf_lowrank_dp.layers.recorder import Recorder, current_recorder
 from tf_lowrank_dp.optimizers import DPOptimizer
 from tf_lowrank_dp.per_example.activations import broadcast_gradient, positions, with_examples_of
 from tf_lowrank_dp.per_example.column_blocks import ColumnBlocks
-from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
+from tf_lowrank_dp.per_example.convolution import KernelGradient
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient, PerExampleTensor
+from tf_lowrank_dp.per_example.kernel_offsets import Geometry
 from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct

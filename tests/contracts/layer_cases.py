@@ -159,6 +159,15 @@ LAYER_CASES = [
     _case("conv2d_strided_valid", _simple(L.Conv2D, 4, 3, strides=2), IMAGE),
     _case("conv2d_dilated", _simple(L.Conv2D, 4, 2, dilation_rate=2), IMAGE),
     _case("conv2d_grouped", _simple(L.Conv2D, 4, 3, groups=2), (7, 6, 4)),
+    _case(
+        "conv2d_of_channels", _simple(L.Conv2D, 6, 3, groups=3, strides=2, padding="same"), IMAGE
+    ),
+    _case("conv2d_of_channels_unevenly", _simple(L.Conv2D, 3, 3, groups=3, strides=(2, 1)), IMAGE),
+    _case(
+        "conv1d_of_channels",
+        _simple(L.Conv1D, 3, 3, groups=3, padding="causal", dilation_rate=2),
+        (8, 3),
+    ),
     _case("conv2d_wide", _simple(L.Conv2D, 40, 3, padding="same"), (3, 3, 20)),
     _case(
         "conv2d_shared",

@@ -13,7 +13,8 @@ from tests.hostile.tensor_cores import cut, tensor_cores
 from tests.hostile.test_hostile_records import assert_within_sensitivity
 from tf_lowrank_dp.mechanism.clipping import clip_factors
 from tf_lowrank_dp.per_example import arithmetic
-from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
+from tf_lowrank_dp.per_example.convolution import KernelGradient
+from tf_lowrank_dp.per_example.kernel_offsets import Geometry
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 
 SLACK = 1.0 + 1e-5

@@ -876,7 +876,8 @@ MUTATIONS = [
     mutation(
         8, "what differs from place to place in a batch counts as the examples' own",
         "tracing/axis_rules.py",
-        "if any(o.differs_by_row(index) for index in range(len(o.labels))):", "if False:",
+        "if any(o.differs_by_row(index) for index in {*range(len(o.labels))} - filters):",
+        "if False:",
         "training/test_one_at_a_time.py::"
         "test_one_record_more_moves_one_clip_whatever_the_loss_makes_of_their_number"
         "[signs_of_labels_by_place]",
@@ -1503,6 +1504,12 @@ MUTATIONS = [
         8, "what a layer's second pass reads is not looked at", "gradient_methods/recorded.py",
         "return found + [each for site in sites for each in site.read]", "return found",
         OTHERS_HIDDEN + "test_what_a_layers_second_pass_reads_of_others_is_found[with_argument]",
+    ),
+    mutation(
+        8, "filters made of examples are used as if they were public", "tracing/axis_rules.py",
+        "if any(isinstance(o.labels[index], Rows) for index in filters):", "if False:",
+        "tracing/test_axis_walk.py::"
+        "test_what_joins_examples_is_found_whatever_the_numbers_are[filters of examples]",
     ),
     mutation(
         8, "a diagonal keeps examples apart", "tracing/axis_rules.py",

@@ -15,6 +15,7 @@ SIZE, TIME, WIDTH = 13, 4, 6
 ops = keras.ops
 KERNEL = tf.reshape(tf.sin(tf.range(36.0)), [6, 6])
 IMAGE = tf.reshape(tf.sin(tf.range(2 * 2 * 6 * 3.0)), [2, 2, 6, 3])
+GROUPED = tf.Variable(IMAGE[:, :1, :2])  # filters, of 6 channels in 3 groups
 
 # From x (SIZE, TIME, WIDTH); each must keep the examples apart.
 ROWS = {
@@ -58,6 +59,10 @@ ROWS = {
     "one hot": lambda x: tf.one_hot(tf.cast(tf.abs(x[:, :, 0]), tf.int32) % 5, 5),
     "masked": lambda x: tf.where(x > 0.0, x, tf.zeros_like(x)),
     "convolution": lambda x: tf.nn.conv2d(x[:, :, None], IMAGE[:, :1], 1, "SAME"),
+    "grouped convolution": lambda x: ops.conv(x[:, :, None], GROUPED),  # compiled, a function
+    "gradient of a grouped convolution": lambda x: gradient(
+        lambda z: tf.sin(ops.conv(z[:, :, None], GROUPED)), x
+    ),
     "dilated convolution": lambda x: tf.nn.conv2d(
         x[..., None], IMAGE[:2, :, :1], 1, "SAME", dilations=2
     ),
@@ -128,6 +133,9 @@ JOINED = {
     "rolled": lambda x: x + tf.roll(x, 1, 0),
     "first row": lambda x: x + x[:1],
     "all but the last": lambda x: x + tf.pad(x[1:], [[0, 1], [0, 0], [0, 0]]),
+    "filters of examples": lambda x: tf.nn.conv2d(
+        x[:, :, None], tf.reshape(x[:, 0], [SIZE, 1, WIDTH, 1]), 1, "SAME"
+    ),
     "gram of the batch": lambda x: tf.matmul(x[:, 0], x[:, 0], transpose_b=True),
     "covariance": lambda x: x @ tf.matmul(x[:, 0], x[:, 0], transpose_a=True),
     "attention over the batch": lambda x: tf.einsum("bti,cti->bct", x, x),

@@ -13,8 +13,9 @@ from tf_lowrank_dp.layers.lora import lora_scale
 from tf_lowrank_dp.layers.recorder import Builders, current_recorder
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.activations import broadcast_gradient, positions, with_examples_of
-from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
+from tf_lowrank_dp.per_example.convolution import KernelGradient
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.per_example.kernel_offsets import Geometry
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import AddedBias, MatrixView
 
@@ -66,6 +67,10 @@ class ConvolutionCapture(LayerMixin):
         return z, [(kernel_of(self), lambda d: KernelGradient(geometry, with_examples_of(d, x), d))]
 
     def _convolve(self, x: tf.Tensor, kernel: tf.Tensor, padding: str) -> tf.Tensor:
+        if self._is_depthwise(x):
+            multiplier = self.filters // self.groups
+            kernel = keras.ops.reshape(kernel, (*self.kernel_size, self.groups, multiplier))
+            return _depthwise(self, x, kernel, padding)
         return keras.ops.conv(
             x,
             kernel,
@@ -74,6 +79,14 @@ class ConvolutionCapture(LayerMixin):
             dilation_rate=self.dilation_rate,
             data_format=self.data_format,
         )
+
+    def _is_depthwise(self, x: tf.Tensor) -> bool:
+        """Whether TensorFlow has an operation for it; others of groups are compiled by XLA alone.
+
+        That takes 0.2 s for each layer and pass, and its programs are slow on processors.
+        """
+        one_channel_each = self.groups == x.shape[-1] > 1
+        return one_channel_each and len(self.kernel_size) < 3 and len(set(self.strides)) == 1
 
     def _geometry(self, x: tf.Tensor, padding: str) -> Geometry:
         return Geometry(
@@ -145,6 +158,19 @@ class Conv3D(_AdaptableCapture, keras.layers.Conv3D):
     """`keras.layers.Conv3D` with per-example gradients, strides, dilation and groups included."""
 
 
+def _depthwise(
+    layer: keras.layers.Layer, x: tf.Tensor, kernel: tf.Tensor, padding: str
+) -> tf.Tensor:
+    return keras.ops.depthwise_conv(
+        x,
+        kernel,
+        strides=layer.strides,
+        padding=padding,
+        dilation_rate=layer.dilation_rate,
+        data_format=layer.data_format,
+    )
+
+
 class _DepthwiseCapture(ConvolutionCapture):
     @classmethod
     def added_biases(cls, layer: keras.layers.Layer) -> list[tuple[keras.Variable, AddedBias]]:
@@ -152,14 +178,7 @@ class _DepthwiseCapture(ConvolutionCapture):
         return [(layer.kernel, AddedBias(layer.bias, groups=layer.kernel.shape[-2]))]
 
     def _convolve(self, x: tf.Tensor, kernel: tf.Tensor, padding: str) -> tf.Tensor:
-        return keras.ops.depthwise_conv(
-            x,
-            kernel,
-            strides=self.strides,
-            padding=padding,
-            dilation_rate=self.dilation_rate,
-            data_format=self.data_format,
-        )
+        return _depthwise(self, x, kernel, padding)
 
     def _geometry(self, x: tf.Tensor, padding: str) -> Geometry:
         channels = x.shape[-1]

@@ -14,8 +14,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tf_lowrank_dp.per_example.activations import positions
-from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
+from tf_lowrank_dp.per_example.convolution import KernelGradient
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.per_example.kernel_offsets import Geometry
 from tf_lowrank_dp.per_example.lookup import Lookup
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct

@@ -14,7 +14,8 @@ from tf_lowrank_dp.layers.convolution import ConvolutionCapture
 from tf_lowrank_dp.layers.recorder import Builders
 from tf_lowrank_dp.layers.registry import register_capture
 from tf_lowrank_dp.per_example.activations import with_examples_of
-from tf_lowrank_dp.per_example.convolution import Geometry, KernelGradient
+from tf_lowrank_dp.per_example.convolution import KernelGradient
+from tf_lowrank_dp.per_example.kernel_offsets import Geometry
 
 
 class _TransposedCapture(ConvolutionCapture):

@@ -7,11 +7,8 @@ the size of the input times the number of offsets.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import itertools
 import math
-from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -19,33 +16,16 @@ from tf_lowrank_dp.per_example.activations import positions
 from tf_lowrank_dp.per_example.arithmetic import multiplies_in_bfloat16, product
 from tf_lowrank_dp.per_example.centrable import CentrableGradient
 from tf_lowrank_dp.per_example.gradient import PerExampleGradient
+from tf_lowrank_dp.per_example.kernel_offsets import (
+    Geometry,
+    patch_means,
+    shifted_inputs,
+    shifted_outputs,
+    shifts,
+)
 from tf_lowrank_dp.per_example.materialized import Materialized
 from tf_lowrank_dp.per_example.outer_product import OuterProduct
 from tf_lowrank_dp.per_example.parameter import MatrixView, reshape_last
-
-
-@dataclasses.dataclass(frozen=True)
-class Geometry:
-    """What a convolution's kernel gradient depends on besides its tensors.
-
-    Attributes:
-        kernel_size, strides, dilation: one integer for each spatial axis.
-        padding: "valid" or "same".
-        groups: number of groups of channels; all channels for a depthwise convolution.
-        shape: of the kernel.
-
-    Example:
-
-    >>> Geometry((3,), (1,), (1,), "valid", 1, (3, 2, 4)).kernel_size
-    (3,)
-    """
-
-    kernel_size: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: str
-    groups: int
-    shape: tuple[int, ...]
 
 
 class KernelGradient(CentrableGradient):
@@ -77,6 +57,8 @@ class KernelGradient(CentrableGradient):
 
     @functools.cached_property
     def _formed(self) -> PerExampleGradient:
+        if self._geometry.groups == self._x.shape[-1] > 1:
+            return self._materialized(self._products_of_channels())
         geometry, d = self._geometry, positions(self._d)
         shifted = [positions(s) for s in shifted_inputs(geometry, self._x, self._d)]
         t, inputs, outputs = d.shape[1], math.prod(geometry.shape[:-1]), geometry.shape[-1]
@@ -97,6 +79,25 @@ class KernelGradient(CentrableGradient):
             grouped = _split_last(d, geometry.groups)
             products = [tf.einsum("btgi,btgo->bigo", s, grouped) for s in shifted]
         return self._materialized(tf.stack(products, axis=1))
+
+    def _products_of_channels(self) -> tf.Tensor:
+        """Sums of elementwise products, `(b, offsets, cin, cout / cin)`, of depthwise kernels.
+
+        One iteration for each offset: as many operations side by side take XLA seconds to compile,
+        for each of the often large kernels, and run no faster.
+        """
+        geometry, axes = self._geometry, range(1, self._d.shape.rank - 1)
+        starts, shifted = shifts(geometry, self._x, self._d)
+        width = self._width_of_group
+        d = self._d if width == 1 else _split_last(self._d, geometry.groups)
+
+        def summed(start: tf.Tensor) -> tf.Tensor:
+            inputs = shifted(start) if width == 1 else shifted(start)[..., None]
+            return tf.reduce_sum(inputs * d, axes)
+
+        spec = tf.TensorSpec([d.shape[0], *d.shape[len(axes) + 1 :]], tf.float32)
+        sums = tf.map_fn(summed, tf.constant(starts), fn_output_signature=spec)
+        return tf.transpose(sums, [1, 0, *range(2, sums.shape.rank)])
 
     def _materialized(self, products: tf.Tensor) -> Materialized:
         """The sums of the products of patches and output gradients, less those of the centre."""
@@ -178,119 +179,6 @@ class KernelGradient(CentrableGradient):
         means = tf.reshape(means, [-1, means.shape[1], groups, means.shape[2] // groups])
         means = tf.transpose(means, [0, 1, 3, 2])
         return tf.reshape(means, [-1, math.prod(means.shape[1:3]), groups])
-
-
-def shifted_inputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[tf.Tensor]:
-    """The input under each kernel offset, in the kernel's order, each in the output's extent.
-
-    Args:
-        geometry: of the convolution.
-        x: input, `(b, *space, cin)`.
-        d: anything of the output's shape, `(b, *out_space, cout)`.
-
-    Yields:
-        `(b, *out_space, cin)` for each of the `prod(kernel_size)` offsets.
-    """
-    kernel_size, strides, dilation = geometry.kernel_size, geometry.strides, geometry.dilation
-    outs = _spatial(d)
-    with tf.control_dependencies([d]):
-        x = tf.identity(x)  # else the executor shifts all layers' inputs long before they are used
-    if geometry.padding == "same":
-        x = tf.pad(x, [[0, 0], *_same_padding(geometry, x, outs), [0, 0]])
-    phases, window = _phases(x, strides), _window(outs)
-    for offset in itertools.product(*(range(k) for k in kernel_size)):
-        firsts = [k * rate for k, rate in zip(offset, dilation, strict=True)]
-        phase = 0
-        for first, stride in zip(firsts, strides, strict=True):
-            phase = phase * stride + first % stride
-        begin = [first // stride for first, stride in zip(firsts, strides, strict=True)]
-        yield tf.slice(phases[phase], [0, *begin, 0], window)
-
-
-def _phases(x: tf.Tensor, strides: tuple[int, ...]) -> list[tf.Tensor]:
-    """Every `stride`-th pixel, from each pixel of the first block on; strided slices are slow."""
-    if set(strides) == {1}:
-        return [x]
-    paddings = [[0, -size % stride] for size, stride in zip(_spatial(x), strides, strict=True)]
-    return tf.split(tf.space_to_batch_nd(x, strides, paddings), math.prod(strides))
-
-
-def shifted_outputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[tf.Tensor]:
-    """What each input position meets under each kernel offset, for strides of 1.
-
-    Args:
-        geometry: of the convolution.
-        x: input, `(b, *space, cin)`.
-        d: anything of the output's shape, `(b, *out_space, k)`.
-
-    Yields:
-        `(b, *space, k)` for each offset, 0 where a position meets no output.
-    """
-    sizes, outs = _spatial(x), _spatial(d)
-    reaches = [(k - 1) * r for k, r in zip(geometry.kernel_size, geometry.dilation, strict=True)]
-    befores = [0] * len(sizes)
-    if geometry.padding == "same":
-        befores = [before for before, _ in _same_padding(geometry, x, outs)]
-    d = tf.pad(d, [[0, 0], *([reach, reach] for reach in reaches), [0, 0]])
-    window = _window(sizes)
-    for offset in itertools.product(*(range(k) for k in geometry.kernel_size)):
-        axes = zip(offset, geometry.dilation, reaches, befores, strict=True)
-        begin = [before + reach - k * rate for k, rate, reach, before in axes]
-        yield tf.slice(d, [0, *begin, 0], window)
-
-
-def patch_means(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> tf.Tensor:
-    """The mean over the output positions of what each kernel offset meets, `(b, offsets, cin)`.
-
-    One axis after the other, by a matrix that averages the positions which an offset selects.
-
-    Args:
-        geometry: of the convolution.
-        x: input, `(b, *space, cin)`.
-        d: anything of the output's shape, `(b, *out_space, cout)`.
-    """
-    sizes, outs, channels = _spatial(x), _spatial(d), x.shape[-1]
-    befores = [0] * len(sizes)
-    if geometry.padding == "same":
-        befores = [before for before, _ in _same_padding(geometry, x, outs)]
-    means = x
-    for axis, (size, out, before) in enumerate(zip(sizes, outs, befores, strict=True)):
-        first = tf.range(geometry.kernel_size[axis]) * geometry.dilation[axis] - before
-        distance = tf.range(size) - first[:, None]
-        output, rest = distance // geometry.strides[axis], distance % geometry.strides[axis]
-        selected = tf.cast((rest == 0) & (output >= 0) & (output < out), tf.float32)
-        means = tf.reshape(means, [-1, size, math.prod(sizes[axis + 1 :]) * channels])
-        means = tf.matmul(selected / tf.cast(out, tf.float32), means)
-    return tf.reshape(means, [-1, math.prod(geometry.kernel_size), channels])
-
-
-def _window(extent: list) -> tf.Tensor:
-    """The size of slices of this extent, of all examples and channels: one tensor for many."""
-    return tf.convert_to_tensor([-1, *extent, -1])
-
-
-def _spatial(tensor: tf.Tensor) -> list:
-    if tensor.shape[1:-1].is_fully_defined():
-        return list(tensor.shape[1:-1])
-    dynamic = tf.shape(tensor)
-    axes = range(1, tensor.shape.rank - 1)
-    return [tensor.shape[a] if tensor.shape[a] is not None else dynamic[a] for a in axes]
-
-
-def _same_padding(geometry: Geometry, x: tf.Tensor, outs: list) -> list[list]:
-    """Zeros before and after each spatial axis of the input."""
-    axes = zip(
-        _spatial(x), outs, geometry.kernel_size, geometry.strides, geometry.dilation, strict=True
-    )
-    totals = [
-        _positive((out - 1) * stride + (k - 1) * rate + 1 - size)
-        for size, out, k, stride, rate in axes
-    ]
-    return [[total // 2, total - total // 2] for total in totals]
-
-
-def _positive(size: int | tf.Tensor) -> int | tf.Tensor:
-    return max(size, 0) if isinstance(size, int) else tf.maximum(size, 0)
 
 
 def _split_last(tensor: tf.Tensor, groups: int) -> tf.Tensor:

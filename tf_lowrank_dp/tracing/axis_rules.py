@@ -57,9 +57,10 @@ def examples_first(o: Operation) -> Label:
     held = {label for label in o.labels if isinstance(label, Rows)}
     if any(label.axis != 0 for label in held):
         return o.joined
-    if o.op.type in _OF_FILTERS and isinstance(o.labels[1], Rows):
-        return o.joined  # Filters made of examples are used on all rows.
-    if any(o.differs_by_row(index) for index in range(len(o.labels))):
+    filters = {1} if o.op.type in _OF_FILTERS else set()  # which are used on all rows
+    if any(isinstance(o.labels[index], Rows) for index in filters):
+        return o.joined
+    if any(o.differs_by_row(index) for index in {*range(len(o.labels))} - filters):
         return o.unknown
     return held.pop() if len(held) == 1 else o.unknown
 
