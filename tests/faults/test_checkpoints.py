@@ -317,6 +317,18 @@ def test_a_refused_file_leaves_the_optimizer_of_a_model_inside_as_it_was(build, 
     assert ledger_of(encoder).num_steps == steps and not ledger_of(encoder).prior_spend_unknown
 
 
+def test_a_refused_file_leaves_optimizers_that_are_attributes_as_they_were(model, tmp_path):
+    model.more = [keras.optimizers.Adam()]  # as a loop of one's own may keep it
+    model.more[0].build(model.trainable_variables)
+    path = tmp_path / "model.weights.h5"
+    model.save_weights(path)
+    damage_ledger(path)
+    model.more[0].learning_rate = 0.5
+    with pytest.raises(ValueError, match="could not be loaded|Expected the text"):
+        model.load_weights(path)
+    assert float(model.more[0].learning_rate) == 0.5
+
+
 def test_copies_of_what_a_damaged_file_brought_are_unknown_as_well(model, build, tmp_path):
     path = tmp_path / "model.weights.h5"
     model.save_weights(path)

@@ -1035,8 +1035,8 @@ MUTATIONS = [
     ),
     mutation(
         15, "a refused file leaves its momentum in models inside", "training/saving.py",
-        'compiled = [getattr(layer, "optimizer", None) for layer in layers_of(model)]',
-        'compiled = [getattr(model, "optimizer", None)]',
+        "[value for layer in layers_of(model) for value in vars(layer).values()]",
+        "vars(model).values()",
         "faults/test_checkpoints.py::"
         "test_a_refused_file_leaves_the_optimizer_of_a_model_inside_as_it_was",
     ),
@@ -1819,5 +1819,34 @@ MUTATIONS = [
         "    if grow_elsewhere(SPENDING.records([optimizer])):", "    if False:",
         "training/test_running_fit.py::"
         "test_a_file_that_another_thread_saves_while_fit_goes_on_says_so[model.keras]",
+    ),
+    mutation(
+        15, "a file that is loaded in part makes graphs forget what they left",
+        "training/saving.py", "    SPENDING.expect(values_of(model))\n", "",
+        "training/test_spent_values.py::"
+        "test_a_change_after_a_file_and_before_the_next_step_is_noticed"
+        "[load_the_layers_that_fit-True]",
+    ),
+    mutation(
+        15, "a refused file makes graphs forget what they left", "spending/traces.py",
+        "                    put_back(trace, state)\n", "",
+        "training/test_spent_values.py::"
+        "test_a_change_after_a_file_and_before_the_next_step_is_noticed"
+        "[refuse_a_file_of_others-True]",
+    ),
+    mutation(
+        15, "the digests of a refused file stay known", "spending/values.py",
+        "                self._records[key] = self._records[key] - {record} | before\n",
+        "                pass\n",
+        "training/test_spent_values.py::"
+        "test_a_change_after_a_file_and_before_the_next_step_is_noticed"
+        "[refuse_a_damaged_file-True]",
+    ),
+    mutation(
+        15, "what was found of values is lost when their layers are quantised", "training/state.py",
+        "    SPENDING.tell_layers(layers_of(model))\n", "",
+        "training/test_spent_follows_variables.py::"
+        "test_what_was_found_of_values_stays_with_their_layers_when_these_are_quantised"
+        "[ordinarily_trained]",
     ),
 ]  # fmt: skip

@@ -501,3 +501,42 @@ def test_an_encoder_that_was_quantised_keeps_its_spend_in_its_new_variables(trai
     model = train(small_model(use_bias=False))
     model.quantize("int8")
     assert spent(encoder_of(model)) == of_runs(FIRST)
+
+
+def copied_from_a_file(train, make, path):
+    train(make()).save(path)
+    copy = make()
+    copy.set_weights(keras.models.load_model(path).get_weights())
+    return copy, False
+
+
+def ordinarily_trained(train, make, path):
+    model = tfdp.make_standard(train(make()))
+    model.compile("sgd", "mse")
+    model.fit(np.ones([8, 5]), np.ones([8, 3]), verbose=0)
+    return model, True
+
+
+@pytest.mark.parametrize("known_by", [copied_from_a_file, ordinarily_trained])
+def test_what_was_found_of_values_stays_with_their_layers_when_these_are_quantised(
+    train, small_model, tmp_path, known_by
+):
+    """Their variables are others then: 0.00, taken as public, was stated for a copy."""
+    model, is_unknown = known_by(train, lambda: small_model(use_bias=False), tmp_path / "m.keras")
+    assert spent(model) == of_runs(FIRST)
+    model.quantize("int8")
+    for quantised in (model, encoder_of(model)):
+        assert spent(quantised) == of_runs(FIRST)
+        assert ledger_of(quantised).prior_spend_unknown == is_unknown
+
+
+def test_what_was_computed_in_a_frozen_layer_stays_with_it_when_it_is_quantised(train):
+    inputs = keras.Input([5])
+    student = keras.layers.Dense(4, use_bias=False)
+    average = keras.layers.Dense(4, use_bias=False, trainable=False)
+    joined = keras.layers.Concatenate()([student(inputs), average(inputs)])
+    model = train(keras.Model(inputs, keras.layers.Dense(3)(joined)))
+    with tfdp.post_processing(model):
+        average.set_weights(student.get_weights())
+    average.quantize("int8")
+    assert spent(keras.Sequential([inputs, average])) == of_runs(FIRST)

@@ -2,7 +2,9 @@
 
 import contextlib
 import pickle
+import warnings
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -306,9 +308,9 @@ def test_an_interrupted_fit_leaves_known_values(build, fit):
 def loop(build, data):
     """A custom loop of three steps, with something done between them and after the last."""
 
-    def run(between=lambda model: None, in_graph=False):
+    def run(between=lambda model: None, in_graph=False, batch_size=6):
         model = build("adam")
-        sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=3)
+        sampler = tfdp.PoissonSampler(*data(), batch_size=batch_size, steps=3)
         trainer = tfdp.PrivateTrainer(model, sampler)
 
         def forward(batch):
@@ -342,6 +344,50 @@ def test_ordinary_updates_between_the_steps_of_a_custom_loop_are_noticed(loop):
             one_value_of_one_variable(model, None, None, None)
 
     assert is_unknown(loop(update))
+
+
+def refuse_a_file_of_others(model, other, path):
+    tfdp.make_standard(other).save_weights(path)
+    with pytest.raises(ValueError):
+        model.load_weights(path)
+
+
+def refuse_a_damaged_file(model, other, path):
+    model.save_weights(path)
+    with h5py.File(path, "r+") as file:
+        file["optimizer/vars/privacy_ledger"][0] = 0
+    with pytest.raises(ValueError):
+        model.load_weights(path)
+
+
+def load_the_layers_that_fit(model, other, path):
+    other.save_weights(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras names what it leaves out
+        model.load_weights(path, skip_mismatch=True)
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize(
+    "load", [refuse_a_file_of_others, refuse_a_damaged_file, load_the_layers_that_fit]
+)
+def test_a_change_after_a_file_and_before_the_next_step_is_noticed(
+    loop, fit, private, small_model, in_graph, load, tmp_path
+):
+    """Graphs compare with what they left; a file made them forget what that was."""
+    other = private(
+        small_model(outputs=7), "adam", noise_multiplier=1.5, accountant="rdp", delta=DELTA
+    )
+    fit(other)
+    changes = []
+
+    def between(model):
+        if not changes:
+            load(model, other, tmp_path / "other.weights.h5")
+            assert not is_unknown(model)
+            changes.append(one_value_of_one_variable(model, None, None, None))
+
+    assert is_unknown(loop(between, in_graph, batch_size=24))  # all rows: it is traced once
 
 
 class TrainsOtherwise(keras.callbacks.Callback):

@@ -76,6 +76,7 @@ def ledger_of(optimizer: keras.optimizers.Optimizer) -> PrivacyLedger:
     for model in _link(optimizer):
         SPENDING.recognise(model.weights)
         SPENDING.check(values_of(model))
+        SPENDING.tell_layers(layers_of(model))
     return SPENDING.ledger([optimizer])
 
 

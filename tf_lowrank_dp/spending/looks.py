@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.marks import expect, is_of_others, renew, was_changed
 from tf_lowrank_dp.spending.present import present_value
-from tf_lowrank_dp.spending.record import merged
+from tf_lowrank_dp.spending.record import merged, steps_of
 from tf_lowrank_dp.spending.trace import Thing, Trace
 from tf_lowrank_dp.spending.traces import Traces
 
@@ -41,6 +41,13 @@ def expect_values(traces: Traces, variables: Iterable[Thing]) -> None:
     """Has graphs compare with the values now, which were looked at, where something was spent."""
     for variable, trace in _spent_on(traces.known(variables)):
         expect(variable, trace)
+
+
+def hold_values(known: list[tuple[Thing, Trace]]) -> None:
+    """Keeps the values that a step has just left, without reading them."""
+    steps = {runs: steps_of(runs) for runs in {trace.runs for _, trace in known}}
+    for variable, trace in known:
+        trace.held = present_value(variable), steps[trace.runs]
 
 
 def let_go(variable: Thing, trace: Trace) -> bool:

@@ -60,6 +60,17 @@ def unmark(trace: Trace) -> None:
         trace.mark.assign([_NONE, 0])
 
 
+def state_of(trace: Trace) -> tf.Tensor | None:
+    """What the mark says now, for `put_back`; None where there is none."""
+    return None if trace.mark is None else tf.identity(present_value(trace.mark))
+
+
+def put_back(trace: Trace, state: tf.Tensor | None) -> None:
+    """Has the mark say what it said when the value was the one that was given back."""
+    if trace.mark is not None and state is not None:
+        trace.mark.assign(state)
+
+
 def was_changed(trace: Trace) -> bool:
     """Whether a graph has noted a change by others, before an update that may have read it."""
     return trace.mark is not None and _now(trace.mark)[0] == _CHANGED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import keras
 import numpy as np
@@ -13,16 +13,13 @@ import tensorflow as tf
 from tf_lowrank_dp._tensorflow import value_behind
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.spending.looks import by_others, expect_values, let_go, note_values
+from tf_lowrank_dp.spending.looks import by_others, expect_values, hold_values, let_go, note_values
 from tf_lowrank_dp.spending.marks import compare, expect, forget, mark, mark_of, unmark
-from tf_lowrank_dp.spending.present import present_value
-from tf_lowrank_dp.spending.record import Record, merged, steps_of
+from tf_lowrank_dp.spending.record import UNKNOWN, Record, merged
 from tf_lowrank_dp.spending.tellers import Tellers
 from tf_lowrank_dp.spending.trace import Thing, alive, values_kept_in
 from tf_lowrank_dp.spending.traces import Traces
 from tf_lowrank_dp.spending.values import KnownValues, stored_digests
-
-_UNKNOWN = Record(PrivacyLedger(prior_spend_unknown=True))
 
 
 class Spending:
@@ -192,6 +189,11 @@ class Spending:
             if records:
                 self._traces.recognise(variable, records)
 
+    def tell_layers(self, layers: Iterable[keras.layers.Layer]) -> None:
+        """Adds to layers what is on record for their variables: quantisation may replace these."""
+        for layer in layers:
+            self._traces.tell(layer, layer.weights)
+
     def values_to_save(self, optimizer: Thing, without: Iterable[Thing]) -> np.ndarray:
         """Digests of the values that private steps have made, of what an optimizer is linked to.
 
@@ -210,7 +212,7 @@ class Spending:
 
     def mark_unknown(self, things: Iterable[Thing]) -> None:
         """States that more may have been spent on these things than is known.  It stays so."""
-        self._traces.attach(things, frozenset({_UNKNOWN}))
+        self._traces.attach(things, frozenset({UNKNOWN}))
 
     def check(self, variables: Iterable[Thing]) -> bool:
         """Marks those whose values are neither what private steps left nor any that were seen.
@@ -226,10 +228,7 @@ class Spending:
 
     def hold(self, variables: Iterable[Thing]) -> None:
         """Keeps the values that a step has just left, without reading them, for the next look."""
-        known = self._traces.known(variables)
-        steps = {runs: steps_of(runs) for runs in {trace.runs for _, trace in known}}
-        for variable, trace in known:
-            trace.held = present_value(variable), steps[trace.runs]
+        hold_values(self._traces.known(variables))
 
     def let_go(self, variables: Iterable[Thing]) -> bool:
         """Whether nobody has changed what was held.  Steps update in place what is held no more."""
@@ -272,12 +271,14 @@ class Spending:
         for variable, trace in self._traces.known(variables):
             mark(variable, trace)
 
-    def undone_on_error(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def undone_on_error(self) -> Iterator[None]:
         """Forgets the ledgers added inside if an error is raised; the caller gives values back.
 
         What others spend or add meanwhile, in other threads, stays.
         """
-        return self._traces.undone_on_error()
+        with self._values.undone_on_error(), self._traces.undone_on_error():
+            yield
 
     def add(
         self, things: Sequence[Thing], ledger: PrivacyLedger, record: Record | None = None

@@ -120,3 +120,6 @@ def merged(records: Iterable[Record]) -> PrivacyLedger:
 def hold(records: Iterable[Record], ledger: PrivacyLedger) -> bool:
     """Whether these records say all that a ledger does."""
     return merged([*records, Record(ledger)]) == merged(records)
+
+
+UNKNOWN = Record(PrivacyLedger(prior_spend_unknown=True))

@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import PrivacyLedger
+from tf_lowrank_dp.spending.marks import put_back, state_of
 from tf_lowrank_dp.spending.record import Record, hold, merged
 from tf_lowrank_dp.spending.trace import Thing, Trace, alive, values_kept_in
 
@@ -89,6 +90,13 @@ class Traces:
         _ADDED.get([]).append(record)
         self.attach(things, frozenset({record}))
 
+    def tell(self, thing: Thing, parts: Sequence[Thing]) -> None:
+        """Adds to a thing, and as its runs, what is on record for its parts."""
+        self.attach([thing], self.records(parts))
+        runs = frozenset().union(*map(self.runs_of, parts))
+        if runs:
+            self[thing].runs |= runs
+
     def recognise(self, thing: Thing, records: frozenset[Record]) -> None:
         """Adds records that the value of a thing came with, as `add` does, and as its runs."""
         trace = self[thing]
@@ -118,7 +126,7 @@ class Traces:
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
         """See `Spending.undone_on_error`."""
-        before = {id(trace): (trace, trace.seen_at, {*trace.seen}) for trace in self}
+        before = {id(t): (t, t.seen_at, {*t.seen}, state_of(t)) for t in self}
         found = {run: frozenset(run.reading.found) for run in [*self.runs]}
         added: list[Record] = []
         recognised: list[Recognised] = []
@@ -134,7 +142,9 @@ class Traces:
                     changed.append(trace)
                 for trace in changed:
                     trace.records -= {*added}
-                    _, trace.seen_at, trace.seen = before.get(id(trace), (trace, None, set()))
+                    new: tuple = (trace, None, set(), None)
+                    _, trace.seen_at, trace.seen, state = before.get(id(trace), new)
+                    put_back(trace, state)
                 undone = frozenset(added).union(*(records for _, records, _ in recognised))
                 for run in [*self.runs]:
                     kept = found.get(run, frozenset()) | self.records(self.read_by(run))

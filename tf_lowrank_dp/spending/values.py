@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import contextvars
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +14,11 @@ from tf_lowrank_dp.spending.digest import FIXED_KEY, digests
 from tf_lowrank_dp.spending.present import present_value
 from tf_lowrank_dp.spending.record import Record
 
+Key: TypeAlias = tuple[int, bytes]
 _HEAD = 256  # values that are compared before all of a variable is
+_ADDED: contextvars.ContextVar[list[tuple[Key, Record, frozenset[Record]]]] = (
+    contextvars.ContextVar("added_values")
+)
 
 
 class KnownValues:
@@ -23,7 +30,7 @@ class KnownValues:
     """
 
     def __init__(self) -> None:
-        self._records: dict[tuple[int, bytes], frozenset[Record]] = {}
+        self._records: dict[Key, frozenset[Record]] = {}
         self._of_size: dict[int, frozenset[Record]] = {}
 
     def add(self, stored: np.ndarray, record: Record) -> None:
@@ -32,8 +39,23 @@ class KnownValues:
             key = int(size), np.array(words).tobytes()
             known = {each for each in self._records.get(key, ()) if each.ledger.entries}
             if record.ledger.entries or not known:  # a backup knows more than a damaged file
+                _ADDED.get([]).append((key, record, self._records.get(key, frozenset())))
                 self._records[key] = frozenset(known | {record})
             self._of_size[int(size)] = self._of_size.get(int(size), frozenset()) | {record}
+
+    @contextlib.contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """See `Spending.undone_on_error`: no variable holds these values by it."""
+        added: list[tuple[Key, Record, frozenset[Record]]] = []
+        token = _ADDED.set(added)
+        try:
+            yield
+        except BaseException:
+            for key, record, before in reversed(added):
+                self._records[key] = self._records[key] - {record} | before
+            raise
+        finally:
+            _ADDED.reset(token)
 
     def of_size(self, variable: tf.Variable) -> frozenset[Record]:
         """What values of as many elements came with: there is nothing else to be found."""

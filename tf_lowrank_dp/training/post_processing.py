@@ -10,6 +10,7 @@ from typing import TypeAlias
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.accounting.notes import adapted_entry
 from tf_lowrank_dp.optimizers.ledger_in_file import values_of
@@ -78,6 +79,7 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
         made = [v for v in values_of(model) if now[id(v)] != before.get(id(v))]
         _add(SPENDING.ledger(things_of(model)), made, _COMPUTED, model)
         SPENDING.computed(made)
+        SPENDING.tell_layers(layers_of(model))
         SPENDING.see(values_of(model))
 
     with SPENDING.tellers.inside(tell):

@@ -122,9 +122,7 @@ def load_weights(
     that come without a ledger are marked: what was spent on them is not known.
     """
     look(model)
-    # Of models inside as well, which a file has with their optimizers.
-    compiled = [getattr(layer, "optimizer", None) for layer in layers_of(model)]
-    optimizers = [each for each in compiled if isinstance(each, keras.optimizers.Optimizer)]
+    optimizers = _optimizers_in(model)
     private = [each for each in optimizers if isinstance(each, DPOptimizer)]
     restore_points = [each.algorithm_state.restore_point() for each in private]
     variables = [*model.variables, *(v for each in optimizers for v in each.variables)]
@@ -142,6 +140,17 @@ def load_weights(
     if id(getattr(model, "optimizer", None)) not in looked_for:
         SPENDING.mark_unknown(things_of(model))
     SPENDING.see(values_of(model))
+    SPENDING.expect(values_of(model))
+
+
+def _optimizers_in(model: keras.Model) -> list[keras.optimizers.Optimizer]:
+    """Those that a file of the model has: of models inside of it as well, and other attributes."""
+    found = []
+    for value in [value for layer in layers_of(model) for value in vars(layer).values()]:
+        held = value.values() if isinstance(value, dict) else value
+        held = held if isinstance(value, dict | list | tuple) else [value]
+        found += [each for each in held if isinstance(each, keras.optimizers.Optimizer)]
+    return found
 
 
 def restore_backup(model: keras.Model, callbacks: Sequence) -> None:

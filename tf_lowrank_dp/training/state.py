@@ -127,6 +127,7 @@ def look(model: keras.Model) -> bool:
     if run is not None:
         SPENDING.look_at_what_is_read(run.record)
     found = SPENDING.check(values_of(model))
+    SPENDING.tell_layers(layers_of(model))
     if found:
         note_in_file(model)
     return found
