@@ -90,20 +90,21 @@ class Traces:
         _ADDED.get([]).append(record)
         self.attach(things, frozenset({record}))
 
-    def tell(self, thing: Thing, parts: Sequence[Thing]) -> None:
-        """Adds to a thing, and as its runs, what is on record for its parts."""
-        self.attach([thing], self.records(parts))
-        runs = frozenset().union(*map(self.runs_of, parts))
-        if runs:
-            self[thing].runs |= runs
-
-    def recognise(self, thing: Thing, records: frozenset[Record]) -> None:
+    def recognise(
+        self, thing: Thing, records: frozenset[Record], runs: frozenset[Record] | None = None
+    ) -> None:
         """Adds records that the value of a thing came with, as `add` does, and as its runs."""
-        trace = self[thing]
-        new = Recognised(trace, records - trace.records, records - trace.runs)
+        trace, runs = self[thing], records if runs is None else runs
+        new = Recognised(trace, records - trace.records, runs - trace.runs)
         _RECOGNISED.get([]).append(new)
         self.attach([thing], records)
-        trace.runs |= records
+        trace.runs |= runs
+
+    def tell(self, thing: Thing, parts: Sequence[Thing]) -> None:
+        """Adds to a thing, and as its runs, what is on record for its parts."""
+        records = self.records(parts)
+        if records:
+            self.recognise(thing, records, frozenset().union(*map(self.runs_of, parts)))
 
     def extend(self, record: Record, ledger: PrivacyLedger, things: Sequence[Thing]) -> Record:
         """Adds to a record of before and to things; whoever depends on it asks again.
