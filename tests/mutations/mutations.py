@@ -1835,6 +1835,19 @@ MUTATIONS = [
         "[refuse_a_file_of_others-True]",
     ),
     mutation(
+        15, "copies of what a search has made are taken as public",
+        "training/private_search.py",
+        "[v for v, old, new in of_all if not np.array_equal(old, new)]", "[]",
+        "training/test_private_search.py::"
+        "test_copies_of_what_a_search_has_made_are_known_by_the_file_of_its_result",
+    ),
+    mutation(
+        15, "what quantisation has made is not looked at", "spending/owner.py",
+        "self.see(self._traces.tell(layer))", "self._traces.tell(layer)",
+        "training/test_spent_follows_variables.py::"
+        "test_a_change_of_quantised_values_leaves_the_spend_unknown",
+    ),
+    mutation(
         15, "the digests of a refused file stay known", "spending/values.py",
         "                self._records[key] = self._records[key] - {record} | before\n",
         "                pass\n",

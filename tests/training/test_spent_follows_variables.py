@@ -540,3 +540,11 @@ def test_what_was_computed_in_a_frozen_layer_stays_with_it_when_it_is_quantised(
         average.set_weights(student.get_weights())
     average.quantize("int8")
     assert spent(keras.Sequential([inputs, average])) == of_runs(FIRST)
+
+
+def test_a_change_of_quantised_values_leaves_the_spend_unknown(train, small_model):
+    model = train(small_model(use_bias=False))
+    model.quantize("int8")
+    assert not ledger_of(model).prior_spend_unknown
+    model.set_weights([np.flip(weight) for weight in model.get_weights()])
+    assert ledger_of(model).prior_spend_unknown

@@ -190,9 +190,9 @@ class Spending:
                 self._traces.recognise(variable, records)
 
     def tell_layers(self, layers: Iterable[keras.layers.Layer]) -> None:
-        """Adds to layers what is on record for their variables: quantisation may replace these."""
+        """Adds to layers what is on record for their variables, which quantisation may replace."""
         for layer in layers:
-            self._traces.tell(layer, layer.weights)
+            self.see(self._traces.tell(layer))
 
     def values_to_save(self, optimizer: Thing, without: Iterable[Thing]) -> np.ndarray:
         """Digests of the values that private steps have made, of what an optimizer is linked to.

@@ -15,7 +15,13 @@ import tensorflow as tf
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending.marks import put_back, state_of
 from tf_lowrank_dp.spending.record import Record, hold, merged
-from tf_lowrank_dp.spending.trace import Thing, Trace, alive, values_kept_in
+from tf_lowrank_dp.spending.trace import (
+    Thing,
+    Trace,
+    alive,
+    quantized_variables,
+    values_kept_in,
+)
 
 _ADDED: contextvars.ContextVar[list[Record]] = contextvars.ContextVar("added")
 _RECOGNISED: contextvars.ContextVar[list[Recognised]] = contextvars.ContextVar("recognised")
@@ -100,11 +106,18 @@ class Traces:
         self.attach([thing], records)
         trace.runs |= runs
 
-    def tell(self, thing: Thing, parts: Sequence[Thing]) -> None:
-        """Adds to a thing, and as its runs, what is on record for its parts."""
-        records = self.records(parts)
-        if records:
-            self.recognise(thing, records, frozenset().union(*map(self.runs_of, parts)))
+    def tell(self, layer: keras.layers.Layer) -> list[keras.Variable]:
+        """Adds to a layer, and as its runs, what is on record for its variables.
+
+        Returns:
+            Variables that quantisation has put there since.  They get what the layer has.
+        """
+        new = [each for each in quantized_variables(layer) if each not in self]
+        for thing, parts in [(layer, layer.weights), *((variable, [layer]) for variable in new)]:
+            records = self.records(parts)
+            if records:
+                self.recognise(thing, records, frozenset().union(*map(self.runs_of, parts)))
+        return new
 
     def extend(self, record: Record, ledger: PrivacyLedger, things: Sequence[Thing]) -> Record:
         """Adds to a record of before and to things; whoever depends on it asks again.

@@ -74,6 +74,8 @@ class BestTrial:
         except BaseException:  # weights without what they cost
             model.set_weights(before)
             raise
+        of_all = zip(model.weights, before, self.weights, strict=True)
+        SPENDING.computed([v for v, old, new in of_all if not np.array_equal(old, new)])
 
 
 class PrivateSearch:
