@@ -1512,6 +1512,20 @@ MUTATIONS = [
         "test_what_joins_examples_is_found_whatever_the_numbers_are[filters of examples]",
     ),
     mutation(
+        8, "what an operation's other inputs hold of examples is not looked at",
+        "tracing/axis_layout.py",
+        "return o.unknown if any(isinstance(label, Rows) for label in others) else rule(o)",
+        "return rule(o)",
+        "tracing/test_axis_walk.py::test_what_is_not_known_is_left_to_the_probe"
+        "[rolled by numbers of the rows]",
+    ),
+    mutation(
+        8, "counts may weigh an example by the numbers of others", "tracing/axis_layout.py",
+        "if isinstance(weights, Rows) and weights != label:", "if False:",
+        "tracing/test_axis_walk.py::test_what_is_not_known_is_left_to_the_probe"
+        "[counts with weights of others]",
+    ),
+    mutation(
         8, "a diagonal keeps examples apart", "tracing/axis_rules.py",
         "if uneven or term.count(letter) > 1:", "if uneven:",
         OTHERS_HIDDEN + "test_a_diagonal_that_numbers_the_rows_does_not_tell_them_apart",
@@ -1822,17 +1836,16 @@ MUTATIONS = [
     ),
     mutation(
         15, "a file that is loaded in part makes graphs forget what they left",
-        "training/saving.py", "    SPENDING.expect(values_of(model))\n", "",
+        "spending/marks.py", "trace.mark.assign([_ANY, 0])", "unmark(trace)",
         "training/test_spent_values.py::"
         "test_a_change_after_a_file_and_before_the_next_step_is_noticed"
         "[load_the_layers_that_fit-True]",
     ),
     mutation(
-        15, "a refused file makes graphs forget what they left", "spending/traces.py",
+        15, "graphs compare with what a refused file brought", "spending/traces.py",
         "                    put_back(trace, state)\n", "",
         "training/test_spent_values.py::"
-        "test_a_change_after_a_file_and_before_the_next_step_is_noticed"
-        "[refuse_a_file_of_others-True]",
+        "test_a_refused_file_of_an_earlier_step_is_no_change_of_values[True]",
     ),
     mutation(
         15, "copies of what a search has made are taken as public",

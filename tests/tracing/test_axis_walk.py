@@ -186,6 +186,26 @@ UNKNOWN = {
         x * tf.cast(tf.range(SIZE) * 2, tf.float32)[:, None, None]
     ),
     "numbers of the rows": lambda x: x * tf.range(float(SIZE))[:, None, None],
+    "rolled by numbers of the rows": lambda x: tf.roll(x, numbers(x), [1] * SIZE),
+    "rolled by random numbers of the rows": lambda x: tf.roll(
+        x, keras.random.randint([SIZE], 0, 3), [1] * SIZE
+    ),
+    "split by numbers of the rows": lambda x: tf.reduce_sum(
+        tf.raw_ops.SplitV(value=x, size_splits=numbers(x), axis=1, num_split=SIZE)[0], 1
+    ),
+    "counts with weights of others": lambda x: tf.raw_ops.DenseBincount(
+        input=tf.tile(numbers(x)[:, None], [1, SIZE]),
+        size=2,
+        weights=tf.tile(x[None, :, 0, 0], [SIZE, 1]),
+    ),
+    "channels normalised by numbers of the rows": lambda x: tf.raw_ops.FusedBatchNormV3(
+        x=tf.tile(x[:, :1, :1, None], [1, 1, 1, SIZE]),
+        scale=tf.ones([SIZE]),
+        offset=tf.zeros([SIZE]),
+        mean=x[:, 0, 0],
+        variance=tf.ones([SIZE]),
+        is_training=False,
+    )[0],
     "segments of unknown ids": lambda x: tf.math.unsorted_segment_sum(
         x, tf.where(KERNEL[0, 0] > 0.0, tf.range(SIZE), 0), SIZE
     ),
@@ -193,6 +213,11 @@ UNKNOWN = {
     "rows selected by number": lambda x: tf.raw_ops.Select(condition=tf.range(SIZE) > 3, x=x, y=-x),
     "own row by number": lambda x: tf.gather_nd(x, tf.stack([tf.range(SIZE)] * 1, 1)),
 }
+
+
+def numbers(x):
+    """0 or 1 for each example."""
+    return tf.cast(x[:, 0, 0] > 0.0, tf.int32)
 
 
 def labelled(function):

@@ -15,7 +15,8 @@ from tf_lowrank_dp.spending.digest import checksum
 from tf_lowrank_dp.spending.present import present_value
 from tf_lowrank_dp.spending.trace import Thing, Trace
 
-_NONE, _LEFT, _CHANGED = 0, 1, 2  # the last: by others, before a later update
+# Nothing; a value; one by others before a later update; a value, and any that a file has brought.
+_NONE, _LEFT, _CHANGED, _ANY = 0, 1, 2, -1
 
 
 def mark(variable: Thing, trace: Trace) -> None:
@@ -31,7 +32,7 @@ def compare(variable: Thing, trace: Trace) -> tf.Operation:
     """
     state, left = tf.unstack(mark_of(trace))
     now = _checksum(variable)
-    changed = (state != _NONE) & (now != left)
+    changed = (state > _NONE) & (now != left)
     state = tf.where(changed, tf.constant(_CHANGED, tf.int64), tf.maximum(state, _LEFT))
     return mark_of(trace).assign(tf.stack([state, now]), read_value=False)
 
@@ -49,9 +50,10 @@ def expect(variable: Thing, trace: Trace) -> None:
 
 
 def forget(trace: Trace) -> None:
-    """Any value that it has now is on record: others have come."""
+    """Any value that it has at the next look is on record: others have come."""
     trace.seen_at = None
-    unmark(trace)
+    if trace.mark is not None and _now(trace.mark)[0] != _NONE:
+        trace.mark.assign([_ANY, 0])
 
 
 def unmark(trace: Trace) -> None:
@@ -84,7 +86,7 @@ def is_of_others(variable: Thing, trace: Trace) -> bool:
     """
     if trace.mark is not None:
         state, left = _now(trace.mark)
-        if state != _NONE:
+        if state > _NONE:
             return bool(state == _CHANGED) or checksum(present_value(variable)).numpy() != left
     return trace.seen_at == trace.steps
 

@@ -10,11 +10,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp._tensorflow import value_behind
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.looks import by_others, expect_values, hold_values, let_go, note_values
-from tf_lowrank_dp.spending.marks import compare, expect, forget, mark, mark_of, unmark
+from tf_lowrank_dp.spending.marks import compare, forget, mark, mark_of, renew, unmark
 from tf_lowrank_dp.spending.record import UNKNOWN, Record, merged
 from tf_lowrank_dp.spending.tellers import Tellers
 from tf_lowrank_dp.spending.trace import Thing, alive, values_kept_in
@@ -180,7 +181,7 @@ class Spending:
         for variable, records, digest in zip(variables, came, digests(variables), strict=True):
             if record in records or self._traces[variable].latest not in (None, digest):
                 self._traces[variable].note(digest)
-                expect(variable, self._traces[variable])
+                renew(variable, self._traces[variable])
 
     def recognise(self, variables: Iterable[Thing]) -> None:
         """Adds to variables what any file that was loaded says of the values that they hold."""
@@ -191,7 +192,7 @@ class Spending:
 
     def tell_layers(self, layers: Iterable[keras.layers.Layer]) -> None:
         """Adds to layers what is on record for their variables, which quantisation may replace."""
-        for layer in layers:
+        for layer in [layer for layer in layers if len(layers_of(layer)) == 1]:  # none in models
             self.see(self._traces.tell(layer))
 
     def values_to_save(self, optimizer: Thing, without: Iterable[Thing]) -> np.ndarray:

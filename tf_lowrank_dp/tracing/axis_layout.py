@@ -11,6 +11,19 @@ from tf_lowrank_dp.tracing.example_axis import Label, Operation, Public, Rows, r
 Rule = Callable[[Operation], Label]
 
 
+def of_input(number: int, rule: Rule) -> Rule:
+    """A rule of operations that treat the rows of this input alike.
+
+    Where others hold examples, such as the lengths by which rows are split, each may act on all.
+    """
+
+    def checked(o: Operation) -> Label:
+        others = (label for index, label in enumerate(o.labels) if index != number)
+        return o.unknown if any(isinstance(label, Rows) for label in others) else rule(o)
+
+    return checked
+
+
 def shape_change(o: Operation) -> Label:
     """Reshapes, with the order of the elements kept."""
     label, before, after = o.labels[0], o.shape(0), o.out_shape()
@@ -241,3 +254,13 @@ def one_hot(o: Operation) -> Label:
     if not isinstance(label, Rows):
         return o.unknown
     return Rows(label.axis + (0 <= axis <= label.axis), label.inner)
+
+
+def counts(o: Operation) -> Label:
+    """Row by row for matrices, of all for vectors."""
+    label, weights, shape = o.labels[0], o.labels[-1], o.shape(0)
+    if not isinstance(label, Rows) or shape is None or o.differs_by_row(len(o.labels) - 1):
+        return o.unknown
+    if isinstance(weights, Rows) and weights != label:
+        return o.unknown
+    return label if len(shape) == 2 and label.axis == 0 else o.joined

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tf_lowrank_dp.tracing import axis_layout
-from tf_lowrank_dp.tracing.axis_layout import Rule
+from tf_lowrank_dp.tracing.axis_layout import Rule, of_input
 from tf_lowrank_dp.tracing.example_axis import (
     Joined,
     Label,
@@ -183,16 +183,8 @@ def shuffled(o: Operation) -> Label:
 
 
 def normalisation(o: Operation) -> Label:
-    """Of a batch: with statistics of the batch, or with stored ones."""
-    return o.joined if o.op.get_attr("is_training") else examples_first(o)
-
-
-def counts(o: Operation) -> Label:
-    """Row by row for matrices, of all for vectors."""
-    label, shape = o.labels[0], o.shape(0)
-    if not isinstance(label, Rows) or shape is None or o.differs_by_row(len(o.labels) - 1):
-        return o.unknown
-    return label if len(shape) == 2 and label.axis == 0 else o.joined
+    """Of a batch: with statistics of the batch, or with stored ones, which are of channels."""
+    return o.joined if o.op.get_attr("is_training") else of_input(0, examples_first)(o)
 
 
 def known_shape(o: Operation) -> Label:
@@ -253,6 +245,7 @@ Conv2D Conv3D DepthwiseConv2dNative Conv2DBackpropInput Conv3DBackpropInputV2
 DepthwiseConv2dNativeBackpropInput
 """.split()
 _JOINS = "BiasAddGrad Conv2DBackpropFilter DepthwiseConv2dNativeBackpropFilter L2Loss".split()
+_ALONG = "Cumsum Cumprod CumulativeLogsumexp ReverseV2 Roll".split()
 SEGMENTS = """
 SegmentSum SegmentSumV2 SegmentMean SegmentMax SegmentMaxV2 SegmentMin SegmentMinV2 SegmentProd
 SegmentProdV2 UnsortedSegmentSum UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd
@@ -260,41 +253,41 @@ SegmentProdV2 UnsortedSegmentSum UnsortedSegmentMax UnsortedSegmentMin UnsortedS
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE, elementwise),
-    **dict.fromkeys(REDUCTIONS, reduction),
+    **dict.fromkeys(REDUCTIONS, of_input(0, reduction)),
     **dict.fromkeys(_IMAGES, examples_first),
     **dict.fromkeys(_JOINS, joins),
     **dict.fromkeys(["MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"], product),
-    **dict.fromkeys(["Reshape", "ExpandDims", "Squeeze"], axis_layout.shape_change),
-    **dict.fromkeys("Cumsum Cumprod CumulativeLogsumexp ReverseV2 Roll".split(), along_axis),
+    **dict.fromkeys(["Reshape", "ExpandDims", "Squeeze"], of_input(0, axis_layout.shape_change)),
+    **dict.fromkeys(_ALONG, of_input(0, along_axis)),
     **dict.fromkeys(["Softmax", "LogSoftmax", "TopKV2"], _leading(1)),
     **dict.fromkeys(["MatrixBandPart", "Cholesky", "MatrixInverse"], _leading(2)),
     **dict.fromkeys(["FFT", "IFFT", "RFFT", "IRFFT"], _leading(1)),
     **dict.fromkeys(["FFT2D", "IFFT2D", "RFFT2D", "IRFFT2D"], _leading(2)),
     **dict.fromkeys(["FFT3D", "IFFT3D", "RFFT3D", "IRFFT3D"], _leading(3)),
-    **dict.fromkeys(["SpaceToBatchND", "BatchToSpaceND"], axis_layout.blocks),
+    **dict.fromkeys(["SpaceToBatchND", "BatchToSpaceND"], of_input(0, axis_layout.blocks)),
     **dict.fromkeys(["Shape", "Size", "Rank", "ShapeN"], known_shape),
-    **dict.fromkeys(["Pad", "PadV2", "MirrorPad"], axis_layout.padded),
+    **dict.fromkeys(["Pad", "PadV2", "MirrorPad"], of_input(0, axis_layout.padded)),
     **dict.fromkeys(["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"], normalisation),
     **dict.fromkeys(["StatelessShuffle", "RandomShuffle"], shuffled),
-    "AdjustContrastv2": contrast,
+    "AdjustContrastv2": of_input(0, contrast),
     "BiasAdd": bias_add,
     "Einsum": einsum,
     "Select": select,
-    "Transpose": axis_layout.transpose,
+    "Transpose": of_input(0, axis_layout.transpose),
     "ConcatV2": axis_layout.concatenation,
     "Pack": axis_layout.stack,
     "Unpack": axis_layout.unstack,
-    "Split": axis_layout.part(1, 0),
-    "SplitV": axis_layout.part(0, 2),
-    "StridedSlice": axis_layout.strided_slice,
-    "StridedSliceGrad": axis_layout.strided_slice_grad,
-    "Slice": axis_layout.slice_of,
-    "Tile": same,
-    "BroadcastTo": axis_layout.broadcast,
+    "Split": of_input(1, axis_layout.part(1, 0)),
+    "SplitV": of_input(0, axis_layout.part(0, 2)),
+    "StridedSlice": of_input(0, axis_layout.strided_slice),
+    "StridedSliceGrad": of_input(4, axis_layout.strided_slice_grad),
+    "Slice": of_input(0, axis_layout.slice_of),
+    "Tile": of_input(0, same),
+    "BroadcastTo": of_input(0, axis_layout.broadcast),
     "GatherV2": axis_layout.gather,
     "GatherNd": axis_layout.gather_nd,
     **dict.fromkeys(SEGMENTS, axis_layout.segments),
-    **dict.fromkeys(["ResourceGather", "LookupTableFindV2"], axis_layout.lookup),
-    "OneHot": axis_layout.one_hot,
-    "DenseBincount": counts,
+    **dict.fromkeys(["ResourceGather", "LookupTableFindV2"], of_input(1, axis_layout.lookup)),
+    "OneHot": of_input(0, axis_layout.one_hot),
+    "DenseBincount": axis_layout.counts,
 }
