@@ -235,6 +235,27 @@ def test_where_nothing_can_be_side_by_side_the_remedy_is_a_loop(method):
     assert tfdp.privacy_spent(model, 1e-5) > 0.0
 
 
+class PaddedConvolution(keras.layers.Layer):
+    """TensorFlow makes no gradients of such kernels side by side; a trace does not tell."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(3, 3, shape[-1], 2))
+
+    def call(self, x):
+        return tf.nn.conv2d(x, self.kernel, 1, [[0, 0], [1, 2], [0, 1], [0, 0]])
+
+
+def test_what_cannot_run_side_by_side_is_taken_one_example_at_a_time():
+    """It ended in TensorFlow's own error, which named no remedy."""
+    model = keras.Sequential([keras.Input((4, 3, 2)), PaddedConvolution(), keras.layers.Flatten()])
+    model.add(keras.layers.Dense(1))
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0)
+    tfdp.make_private(model).compile(optimizer, "mse", jit_compile=False)
+    with pytest.warns(UserWarning, match="one example at a time.*Conv2DBackpropFilter"):
+        model.fit(np.ones([8, 4, 3, 2]), np.ones([8, 1]), batch_size=4, verbose=0)
+    assert tfdp.privacy_spent(model, 1e-5) > 0.0
+
+
 def test_why_a_model_takes_one_example_at_a_time_is_said():
     with pytest.warns(UserWarning, match="one example at a time.*as .*TensorList"):
         released(*rows(), running_mean)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
@@ -46,7 +47,7 @@ def check_gradients(
         weights: values of the trainable variables, all of which are tried.
 
     Raises:
-        NotRecordedError: names a variable whose gradient would be wrong.
+        NotRecordedError: names a variable whose gradient would be wrong, or what cannot run.
     """
     some = unmistakable_size(_LEAST, graph)
     rows = unmistakable_size(some + 1, graph)
@@ -78,12 +79,27 @@ def check_gradients(
         compared = False
         batch = tf.nest.map_structure(lambda t: tf.gather(t, np.arange(rows) % t.shape[0]), few)
         for values in weights:
-            found, expected = both.get_concrete_function(batch, values)(batch, values)
+            traced = both.get_concrete_function(batch, values)
+            try:
+                found, expected = traced(batch, values)
+            except tf.errors.OpError as error:
+                raise _cannot_run(model, error) from error
             if np.isfinite(float(tf.linalg.global_norm(expected))):
                 _compare(model, found, expected)
                 compared = True
         if compared:
             return
+
+
+def _cannot_run(model: keras.Model, error: tf.errors.OpError) -> NotRecordedError:
+    node = re.search(r"node ([\w/.]+)", str(error))
+    what = node[1].split("/")[-1] if node else type(error).__name__
+    return NotRecordedError(
+        "Expected gradients that TensorFlow computes of several examples at once. Received: "
+        f"'{model.name}', where it cannot run '{what}'. Use gradient_method='loop', which takes "
+        "one example after the other.",
+        f"'{what}', which TensorFlow cannot run for several at once,",
+    )
 
 
 def computes_in_float32(model: keras.Model) -> bool:
