@@ -236,6 +236,10 @@ def test_a_quantised_teacher_counts_with_its_new_variables(private, student, dat
     learner = student(teacher)
     fitted(learner, data)
     assert ledger_of(learner).num_steps == steps + learner.optimizer.iterations.numpy()
+    assert not ledger_of(learner).prior_spend_unknown
+    teacher.layers[0].kernel_scale.assign(teacher.layers[0].kernel_scale * 2.0)  # by others
+    fitted(learner, data)
+    assert ledger_of(learner).prior_spend_unknown and ledger_of(teacher).prior_spend_unknown
 
 
 @pytest.mark.parametrize("how", ["release", "file", "teacher"])

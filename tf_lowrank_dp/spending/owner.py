@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp._tensorflow import value_behind
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending.digest import digests
@@ -129,7 +128,8 @@ class Spending:
         came = self._values.records([value for value in read if self._values.of_size(value)])
         self._traces.attach(alive(reading.updated), frozenset().union(*came))
         known = self._traces.known_only_to(run)
-        self.check([thing for thing in known if not isinstance(thing, keras.layers.Layer)])
+        self.check([variable for thing in known for variable in values_kept_in(thing)])
+        self.tell_layers(known)
         reading.looked_at = run.steps
 
     def link(self, optimizer: Thing, things: Iterable[Thing], loadable: Sequence = ()) -> None:
@@ -190,10 +190,10 @@ class Spending:
             if records:
                 self._traces.recognise(variable, records)
 
-    def tell_layers(self, layers: Iterable[keras.layers.Layer]) -> None:
+    def tell_layers(self, things: Iterable[Thing]) -> None:
         """Adds to layers what is on record for their variables, which quantisation may replace."""
-        for layer in [layer for layer in layers if len(layers_of(layer)) == 1]:  # none in models
-            self.see(self._traces.tell(layer))
+        for thing in things:
+            self.see(self._traces.tell(thing))
 
     def values_to_save(self, optimizer: Thing, without: Iterable[Thing]) -> np.ndarray:
         """Digests of the values that private steps have made, of what an optimizer is linked to.

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending.marks import put_back, state_of
 from tf_lowrank_dp.spending.record import Record, hold, merged
@@ -106,12 +107,16 @@ class Traces:
         self.attach([thing], records)
         trace.runs |= runs
 
-    def tell(self, layer: keras.layers.Layer) -> list[keras.Variable]:
+    def tell(self, layer: Thing) -> list[keras.Variable]:
         """Adds to a layer, and as its runs, what is on record for its variables.
+
+        Nothing is added to models, and to layers with others inside: they have no kernels.
 
         Returns:
             Variables that quantisation has put there since.  They get what the layer has.
         """
+        if not isinstance(layer, keras.layers.Layer) or len(layers_of(layer)) > 1:
+            return []
         new = [each for each in quantized_variables(layer) if each not in self]
         for thing, parts in [(layer, layer.weights), *((variable, [layer]) for variable in new)]:
             records = self.records(parts)
