@@ -1416,7 +1416,8 @@ MUTATIONS = [
     ),
     mutation(
         15, "what others did to what a step reads is not looked at", "spending/owner.py",
-        "self.check([thing for thing in known if not", "self.check([thing for thing in [] if not",
+        "for thing in known for variable in values_kept_in(thing)",
+        "for thing in [] for variable in values_kept_in(thing)",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_teacher_that_was_trained_ordinarily_before",
     ),
@@ -1856,7 +1857,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what quantisation has made is not looked at", "spending/owner.py",
-        "self.see(self._traces.tell(layer))", "self._traces.tell(layer)",
+        "self.see(self._traces.tell(thing))", "self._traces.tell(thing)",
         "training/test_spent_follows_variables.py::"
         "test_a_change_of_quantised_values_leaves_the_spend_unknown",
     ),
