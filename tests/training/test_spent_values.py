@@ -352,10 +352,14 @@ def refuse_a_file_of_others(model, other, path):
         model.load_weights(path)
 
 
-def refuse_a_damaged_file(model, other, path):
+def save_damaged(model, path):
     model.save_weights(path)
     with h5py.File(path, "r+") as file:
         file["optimizer/vars/privacy_ledger"][0] = 0
+
+
+def refuse_a_damaged_file(model, other, path):
+    save_damaged(model, path)
     with pytest.raises(ValueError):
         model.load_weights(path)
 
@@ -396,9 +400,7 @@ def test_a_refused_file_of_an_earlier_step_is_no_change_of_values(loop, in_graph
 
     def between(model):
         if not steps:
-            model.save_weights(path)
-            with h5py.File(path, "r+") as file:
-                file["optimizer/vars/privacy_ledger"][0] = 0
+            save_damaged(model, path)
         elif len(steps) == 1:
             with pytest.raises(ValueError):
                 model.load_weights(path)

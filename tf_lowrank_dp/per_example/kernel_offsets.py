@@ -68,7 +68,7 @@ def shifts(
             phase = phase * stride + first % stride
         starts.append([phase, 0, *(f // s for f, s in zip(firsts, strides, strict=True)), 0])
     phases = None if set(strides) == {1} else _phases(x, strides)
-    window = tf.convert_to_tensor([tf.shape(x)[0], *outs, x.shape[-1]])
+    window = _window(x, outs)
 
     def shifted(start: Sequence[int] | tf.Tensor) -> tf.Tensor:
         return tf.slice(x if phases is None else phases[start[0]], start[1:], window)
@@ -100,7 +100,7 @@ def shifted_outputs(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> Iterator[
     if geometry.padding == "same":
         befores = [before for before, _ in _same_padding(geometry, x, outs)]
     d = tf.pad(d, [[0, 0], *([reach, reach] for reach in reaches), [0, 0]])
-    window = _window(sizes)
+    window = _window(d, sizes)
     for offset in itertools.product(*(range(k) for k in geometry.kernel_size)):
         axes = zip(offset, geometry.dilation, reaches, befores, strict=True)
         begin = [before + reach - k * rate for k, rate, reach, before in axes]
@@ -132,9 +132,12 @@ def patch_means(geometry: Geometry, x: tf.Tensor, d: tf.Tensor) -> tf.Tensor:
     return tf.reshape(means, [-1, math.prod(geometry.kernel_size), channels])
 
 
-def _window(extent: list) -> tf.Tensor:
-    """The size of slices of this extent, of all examples and channels: one tensor for many."""
-    return tf.convert_to_tensor([-1, *extent, -1])
+def _window(tensor: tf.Tensor, extent: list) -> tf.Tensor:
+    """The size of slices of this extent, of all examples and channels: one tensor for many.
+
+    Without -1, which XLA refuses where a slice begins at a place that is computed.
+    """
+    return tf.convert_to_tensor([tf.shape(tensor)[0], *extent, tensor.shape[-1]])
 
 
 def _spatial(tensor: tf.Tensor) -> list:
