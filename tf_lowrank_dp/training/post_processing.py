@@ -77,7 +77,8 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
         _add_what_was_spent_on(others, model)
         now = _digests(model)
         made = [v for v in values_of(model) if now[id(v)] != before.get(id(v))]
-        _add(SPENDING.ledger(things_of(model)), made, _COMPUTED, model)
+        things = [*made, *_told_of(made, model)]
+        _add(SPENDING.ledger(things_of(model)), things, _COMPUTED, model)
         SPENDING.computed(made)
         SPENDING.tell_layers(layers_of(model))
         SPENDING.see(values_of(model))
@@ -111,6 +112,13 @@ def _add(
     lacking = [thing for thing, records in present if not holding[records]]
     if lacking:
         known[model] = SPENDING.add(lacking, spent, known.get(model))
+
+
+def _told_of(made: Sequence[Thing], model: keras.Model) -> list[Thing]:
+    """The layers that will know what is on record for these values (`SPENDING.tell_layers`)."""
+    known = set(map(id, made))
+    layers = [layer for layer in layers_of(model) if len(layers_of(layer)) == 1]
+    return [layer for layer in layers if not known.isdisjoint(map(id, layer.weights))]
 
 
 def _digests(model: keras.Model) -> dict[int, bytes]:
