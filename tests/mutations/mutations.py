@@ -1874,6 +1874,15 @@ MUTATIONS = [
         "    SPENDING.tell_layers(layers_of(model))\n", "",
         "training/test_spent_follows_variables.py::"
         "test_what_was_found_of_values_stays_with_their_layers_when_these_are_quantised"
-        "[ordinarily_trained]",
+        "[ordinarily_trained-relu]",
+    ),
+    mutation(
+        15, "layers whose activation is a layer forget what was found when they are quantised",
+        "_keras/layers.py",
+        "    return [variable for variable in layer.weights if id(variable) not in others]",
+        "    return [] if inner else layer.weights",
+        "training/test_spent_follows_variables.py::"
+        "test_what_was_found_of_values_stays_with_their_layers_when_these_are_quantised"
+        "[ordinarily_trained-LeakyReLU]",
     ),
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from tf_lowrank_dp._keras.layers import (
     layers_without_variables,
     made_by,
     own_losses,
+    own_weights,
     seed_states,
     symbolic_calls,
     symbolic_inputs,
@@ -73,6 +74,15 @@ def test_layers_of_gives_each_layer_once_at_any_depth_and_parents_first():
     assert [id(layer) for layer in layers_of(model, include_self=False)] == [
         id(layer) for layer in found[1:]
     ]
+
+
+def test_own_weights_are_those_of_no_layer_inside():
+    layer = keras.layers.Dense(2, activation=keras.layers.PReLU())
+    model = keras.Sequential([keras.Input((3,)), layer])
+    model(np.zeros([1, 3]))
+    assert own_weights(layer) == [layer.kernel, layer.bias]
+    assert own_weights(layer.activation) == layer.activation.weights
+    assert own_weights(model) == [] and len(model.weights) == 3
 
 
 @pytest.mark.parametrize("scope", [False, True])

@@ -517,14 +517,22 @@ def ordinarily_trained(train, make, path):
     return model, True
 
 
+@pytest.mark.parametrize("activation", ["relu", "LeakyReLU"])
 @pytest.mark.parametrize("known_by", [copied_from_a_file, ordinarily_trained])
 def test_what_was_found_of_values_stays_with_their_layers_when_these_are_quantised(
-    train, small_model, tmp_path, known_by
+    train, tmp_path, known_by, activation
 ):
     """Their variables are others then: 0.00, taken as public, was stated for a copy."""
-    model, is_unknown = known_by(train, lambda: small_model(use_bias=False), tmp_path / "m.keras")
+
+    def make():
+        function = keras.layers.LeakyReLU() if activation == "LeakyReLU" else activation
+        hidden = keras.layers.Dense(4, use_bias=False, activation=function)
+        return keras.Sequential([keras.Input([5]), hidden, keras.layers.Dense(3, use_bias=False)])
+
+    model, is_unknown = known_by(train, make, tmp_path / "m.keras")
     assert spent(model) == of_runs(FIRST)
-    model.quantize("int8")
+    for layer in model.layers:  # model.quantize leaves out those with others inside
+        layer.quantize("int8")
     for quantised in (model, encoder_of(model)):
         assert spent(quantised) == of_runs(FIRST)
         assert ledger_of(quantised).prior_spend_unknown == is_unknown

@@ -23,6 +23,13 @@ def layers_of(layer: keras.layers.Layer, include_self: bool = True) -> list[kera
     return layer._flatten_layers(include_self=include_self)
 
 
+def own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """The weights that a layer holds itself: none of layers inside, such as its activation."""
+    inner = layers_of(layer, include_self=False)
+    others = {id(variable) for each in inner for variable in each.weights}
+    return [variable for variable in layer.weights if id(variable) not in others]
+
+
 @uses_private_names
 def layers_without_variables(model: keras.layers.Layer) -> list[keras.layers.Layer]:
     """The layers of a model whose variables, if any, have yet to be made.

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp._keras.layers import layers_without_variables
+from tf_lowrank_dp._keras.layers import layers_without_variables, own_weights
 from tf_lowrank_dp.spending.record import Record, steps_of
 
 Thing: TypeAlias = keras.Variable | keras.layers.Layer | keras.optimizers.Optimizer
@@ -66,7 +66,7 @@ def quantized_variables(thing: Thing | None) -> list[keras.Variable]:
     """The variables of a layer that is quantised; none of anything else."""
     if not isinstance(thing, keras.layers.Layer):
         return []
-    return thing.weights if thing.dtype_policy.quantization_mode is not None else []
+    return own_weights(thing) if thing.dtype_policy.quantization_mode is not None else []
 
 
 def values_kept_in(thing: Thing) -> list[keras.Variable]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp._keras.layers import layers_of
+from tf_lowrank_dp._keras.layers import own_weights
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending.marks import put_back, state_of
 from tf_lowrank_dp.spending.record import Record, hold, merged
@@ -108,17 +108,18 @@ class Traces:
         trace.runs |= runs
 
     def tell(self, layer: Thing) -> list[keras.Variable]:
-        """Adds to a layer, and as its runs, what is on record for its variables.
+        """Adds to a layer, and as its runs, what is on record for its own weights.
 
-        Nothing is added to models, and to layers with others inside: they have no kernels.
+        Models, and layers that only hold others, have none.
 
         Returns:
             Variables that quantisation has put there since.  They get what the layer has.
         """
-        if not isinstance(layer, keras.layers.Layer) or len(layers_of(layer)) > 1:
+        if not isinstance(layer, keras.layers.Layer):
             return []
+        own = own_weights(layer)
         new = [each for each in quantized_variables(layer) if each not in self]
-        for thing, parts in [(layer, layer.weights), *((variable, [layer]) for variable in new)]:
+        for thing, parts in [(layer, own), *((variable, [layer]) for variable in new)]:
             records = self.records(parts)
             if records:
                 self.recognise(thing, records, frozenset().union(*map(self.runs_of, parts)))

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp._keras.layers import layers_of
+from tf_lowrank_dp._keras.layers import layers_of, own_weights
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.accounting.notes import adapted_entry
 from tf_lowrank_dp.optimizers.ledger_in_file import values_of
@@ -117,8 +117,9 @@ def _add(
 def _told_of(made: Sequence[Thing], model: keras.Model) -> list[Thing]:
     """The layers that will know what is on record for these values (`SPENDING.tell_layers`)."""
     known = set(map(id, made))
-    layers = [layer for layer in layers_of(model) if len(layers_of(layer)) == 1]
-    return [layer for layer in layers if not known.isdisjoint(map(id, layer.weights))]
+    return [
+        layer for layer in layers_of(model) if not known.isdisjoint(map(id, own_weights(layer)))
+    ]
 
 
 def _digests(model: keras.Model) -> dict[int, bytes]:
