@@ -1447,9 +1447,9 @@ MUTATIONS = [
         "test_what_is_built_inside_of_post_processing_has_spent_what_is_stated[subclass]",
     ),
     mutation(
-        15, "a loop does not follow what its forward is found to ask", "training/trainer.py",
-        "if self._run.version != SPENDING.version:  # forward",
-        "if False:  # forward",
+        15, "a loop does not follow what its forward is found to ask", "training/read_around.py",
+        "if run.version != SPENDING.version:",
+        "if False:",
         "training/test_unknown_by_what_is_read.py::"
         "test_the_budget_of_a_loop_counts_what_its_teacher_has_spent[True]",
     ),
@@ -1884,5 +1884,18 @@ MUTATIONS = [
         "training/test_spent_follows_variables.py::"
         "test_what_was_found_of_values_stays_with_their_layers_when_these_are_quantised"
         "[ordinarily_trained-LeakyReLU]",
+    ),
+    mutation(
+        15, "what a graph asks beside forward costs nothing", "training/read_around.py",
+        "    if handles:\n", "    if False:\n",
+        "training/test_spent_follows_variables.py::"
+        "test_a_graph_that_asks_a_private_teacher_beside_forward_has_spent_what_that_has"
+        "[soft_labels]",
+    ),
+    mutation(
+        15, "arguments of a function inside come from nowhere", "tracing/read_behind.py",
+        "            return self._read_around\n", "            return []\n",
+        "tracing/test_read_behind.py::"
+        "test_arguments_of_a_function_inside_are_taken_for_all_that_was_read_before",
     ),
 ]  # fmt: skip

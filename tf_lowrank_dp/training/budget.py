@@ -53,16 +53,23 @@ def budget_in_graph(model: keras.Model) -> list[Check]:
         checks.append((run.engine.steps < run.noted_steps, _NOT_NOTED))
     if run.limit is None:
         return checks
-    if not run.limit.is_final:
-        run.limit.left(run, _FURTHER * run.limit.planned)
+    allow_in_graphs(run)
     message = (
         f"Expected at most {run.limit.allowed} steps, which the budget allows this run. "
         "Received: another one. Stop here, compile with a larger epsilon, or plan more steps: "
         "PrivateTrainer(model, sampler, steps=...)."
     )
+    return [*checks, (run.engine.steps < run.allowed_in_graphs, message)]
+
+
+def allow_in_graphs(run: Run) -> None:
+    """Tells the graphs that train a model how many releases its budget allows them now."""
+    if run.limit is None:
+        return
+    if not run.limit.is_final:
+        run.limit.left(run, _FURTHER * run.limit.planned)
     with tf.init_scope():
         run.allowed_in_graphs.assign(run.limit.allowed)
-    return [*checks, (run.engine.steps < run.allowed_in_graphs, message)]
 
 
 def _check_budget(model: keras.Model, steps: int, left: int | None) -> None:

@@ -52,6 +52,11 @@ class HandedOut:
         if any(_OWNERS.get(id(each)) is not self._run for each in known):
             raise RuntimeError(_NONE)
 
+    def holds(self, gradient: tf.Tensor) -> bool:
+        """Whether this trainer has released a tensor."""
+        is_known = _TENSORS.get(id(gradient)) is gradient
+        return is_known and _OWNERS.get(id(gradient)) is self._run
+
     def check(self) -> Check:
         """Whether this trainer has released anything since the last update."""
         return self._run.engine.steps > self._updates, _NONE

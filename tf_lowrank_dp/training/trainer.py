@@ -32,6 +32,7 @@ from tf_lowrank_dp.training.other_releases import (
     warn_about_adapted_layers,
 )
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
+from tf_lowrank_dp.training.read_around import count_what_is_behind
 from tf_lowrank_dp.training.start_run import start_run, units_of_parts
 from tf_lowrank_dp.training.state import look, refuse_other_variables, state_of
 from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
@@ -173,8 +174,7 @@ class PrivateTrainer:
         presence = batch.pop(PRESENCE)
         batch.pop(DRAW, None)
         judged = self._judged(forward, batch)
-        if self._run.version != SPENDING.version:  # forward asks others, on which was spent
-            self.check_budget()
+        count_what_is_behind(self._model, self._run, batch, self._handed_out)
         if not tf.executing_eagerly():
             checks += budget_in_graph(self._model)
             refused = refuse(checks)
@@ -216,6 +216,7 @@ class PrivateTrainer:
         refused = refuse(checks)
         look(self._model)
         if not tf.executing_eagerly():
+            count_what_is_behind(self._model, self._run, gradients, self._handed_out)
             compared = SPENDING.compare_in_graph(values_of(self._model))
             with tf.control_dependencies([*refused, *compared]):
                 gradients = withheld(gradients, checks)

@@ -1,0 +1,42 @@
+"""What the graph of a custom loop reads around the functions that it gives to a trainer."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from tf_lowrank_dp._types import Nested
+from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.tracing.read_behind import handles_behind
+from tf_lowrank_dp.training.budget import allow_in_graphs, check_budget
+from tf_lowrank_dp.training.handed_out import HandedOut
+from tf_lowrank_dp.training.state import Run
+from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
+
+
+def count_what_is_behind(
+    model: keras.Model, run: Run, going_in: Nested, released: HandedOut
+) -> None:
+    """Counts what was spent on variables that batches, or gradients, of a graph are computed from.
+
+    Guarantee: where a `tf.function` asks a private teacher of its batch, beside the function that
+    it gives to the trainer, or adds to released gradients what it has computed of another private
+    model, what was spent on these counts, now and later.  Eager tensors do not tell what they were
+    computed from, nor do arguments of the outermost function.
+
+    Args:
+        model: that is trained.
+        run: of the model.
+        going_in: nested tensors that go into a release or an update.
+        released: what this run has released itself, whose past is known.
+
+    Raises:
+        PrivacyBudgetExceededError: a step would overspend, with that or with what `forward` reads.
+    """
+    handles = handles_behind(tf.nest.flatten(going_in), known=released.holds)
+    if handles:
+        SPENDING.read(run.record, handles)
+        tell_what_is_written_beside(model)  # what is read is known from now on
+    if run.version != SPENDING.version:
+        check_budget(model)
+        allow_in_graphs(run)
