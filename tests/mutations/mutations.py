@@ -1898,4 +1898,25 @@ MUTATIONS = [
         "tracing/test_read_behind.py::"
         "test_arguments_of_a_function_inside_are_taken_for_all_that_was_read_before",
     ),
+    mutation(
+        15, "an optimizer that was never compiled trains, and is not saved",
+        "training/start_run.py",
+        "    save_with(model, optimizer)\n", "",
+        "training/test_own_compile.py::"
+        "test_an_optimizer_that_is_put_into_a_model_is_saved_with_it[False]",
+    ),
+    mutation(
+        15, "a file of a loaded model whose class sets its optimizer is without that",
+        "optimizers/own_compile.py",
+        "        record_optimizer(model, optimizer)  # else the next file would be without\n", "",
+        "training/test_own_compile.py::"
+        "test_the_next_file_of_a_loaded_model_has_its_optimizer_too",
+    ),
+    mutation(
+        8, "all outputs of a stored normalisation are taken for what they are on paper",
+        "tracing/axis_walk.py",
+        "[operation.unknown] * (count - 1)", "[Public()] * (count - 1)",
+        "tracing/test_axis_walk.py::"
+        "test_what_is_not_known_is_left_to_the_probe[another output of a stored normalisation]",
+    ),
 ]  # fmt: skip

@@ -226,7 +226,8 @@ def test_called_by_fit_is_true_where_fit_validates_only():
 
 def test_record_optimizer_changes_what_is_saved():
     model = two_outputs()
-    record_optimizer(model, keras.optimizers.Adam(0.25))
+    assert not record_optimizer(keras.Sequential([keras.layers.Dense(1)]), keras.optimizers.SGD())
+    assert record_optimizer(model, keras.optimizers.Adam(0.25))
     saved = model.get_compile_config()["optimizer"]
     assert saved["class_name"] == "Adam" and saved["config"]["learning_rate"] == 0.25
 

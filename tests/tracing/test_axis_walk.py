@@ -206,6 +206,22 @@ UNKNOWN = {
         variance=tf.ones([SIZE]),
         is_training=False,
     )[0],
+    # Of stored statistics: but TensorFlow computes relu of any of these of the images instead.
+    "another output of a stored normalisation": lambda x: (
+        x
+        * tf.reduce_max(
+            tf.nn.relu(
+                tf.raw_ops.FusedBatchNormV3(
+                    x=x[:, :, None],
+                    scale=tf.ones([6]),
+                    offset=tf.ones([6]),
+                    mean=tf.ones([6]),
+                    variance=tf.ones([6]),
+                    is_training=False,
+                )[1]
+            )
+        )
+    ),
     "segments of unknown ids": lambda x: tf.math.unsorted_segment_sum(
         x, tf.where(KERNEL[0, 0] > 0.0, tf.range(SIZE), 0), SIZE
     ),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.errors import NotPrivateError
 
 DELTA = 1e-3
 
@@ -53,11 +54,20 @@ class Renamed(Own):
         return {"model_optimizer": self.optimizer, "criterion": self.loss}
 
 
+@keras.saving.register_keras_serializable("own_compile")
+class Assigned(Own):
+    """Which tells Keras nothing of its optimizer."""
+
+    def compile(self, optimizer, loss=None, **kwargs):
+        super().compile(loss=loss, **kwargs)
+        self.optimizer = optimizer
+
+
 def optimizer():
     return tfdp.DPSGDOptimizer("adam", l2_norm_clip=1.0, epsilon=3.0, delta=DELTA)
 
 
-@pytest.mark.parametrize("kind", [Own, Distiller, Renamed])
+@pytest.mark.parametrize("kind", [Own, Distiller, Renamed, Assigned])
 @pytest.mark.parametrize("how", ["file", "copy"])
 def test_what_was_spent_comes_back(kind, how, data, tmp_path):
     x, y = data()
@@ -79,6 +89,53 @@ def test_what_was_spent_comes_back(kind, how, data, tmp_path):
     other.compile(optimizer=optimizer(), loss=loss, **further)
     other.fit(x, y, batch_size=8, epochs=2, verbose=0)  # with what is left of the target
     assert spent < tfdp.privacy_spent(other, DELTA) <= 3.0
+
+
+def test_the_next_file_of_a_loaded_model_has_its_optimizer_too(private, tmp_path):
+    private(Assigned(), noise_multiplier=1.0).save(tmp_path / "own.keras")
+    other = keras.models.load_model(tmp_path / "own.keras")
+    assert other.get_compile_config()["optimizer"]["class_name"] == "DPSGDOptimizer"
+
+
+@pytest.mark.parametrize("compiled", ["sgd", "as it is", False])
+def test_an_optimizer_that_is_put_into_a_model_is_saved_with_it(data, tmp_path, compiled):
+    """Keras saves that of `compile`: 0.00 was stated of the file for 11.90."""
+    x, y = data()
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    tfdp.make_private(model)
+    if compiled == "sgd":
+        model.compile("sgd")
+    model.optimizer = tfdp.DPSGDOptimizer("adam", l2_norm_clip=1.0, noise_multiplier=1.0)
+    if compiled == "as it is":
+        model.compile(model.optimizer)
+    sampler = tfdp.PoissonSampler(x, y, batch_size=8, steps=3)
+    if not compiled:
+        with pytest.raises(NotPrivateError, match=r"never compiled.*model\.compile"):
+            tfdp.PrivateTrainer(model, sampler)
+        return
+    trainer = tfdp.PrivateTrainer(model, sampler)
+
+    def forward(batch):
+        logits = model(batch["x"], training=True)
+        return keras.losses.sparse_categorical_crossentropy(batch["y"], logits, True), ()
+
+    for batch in sampler:
+        trainer.apply(trainer.gradients(forward, batch))
+    model.save(tmp_path / "model.keras")
+    spent = tfdp.privacy_spent(model, DELTA)
+    for other in (keras.models.load_model(tmp_path / "model.keras"), copy.deepcopy(model)):
+        assert tfdp.privacy_spent(other, DELTA) == pytest.approx(spent) and spent > 1.0
+
+
+def test_a_model_that_keras_saves_without_its_optimizer_is_warned_of(private, data, tmp_path):
+    class Untold(keras.Sequential):
+        def get_compile_config(self):
+            return None
+
+    model = private(Untold([keras.Input((5,)), keras.layers.Dense(3)]), noise_multiplier=1.0)
+    model.fit(*data(), batch_size=8, verbose=0)
+    with pytest.warns(UserWarning, match="what was spent is not saved with the model"):
+        model.save(tmp_path / "model.keras")
 
 
 def test_such_models_of_other_optimizers_are_loaded_as_keras_does(data, tmp_path):

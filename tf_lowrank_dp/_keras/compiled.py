@@ -167,9 +167,15 @@ def called_by_fit(arguments: dict) -> bool:
 
 
 @uses_private_names
-def record_optimizer(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
-    """Has a compiled model saved as one that was compiled with this optimizer."""
-    model._compile_config.config["optimizer"] = optimizer
+def record_optimizer(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> bool:
+    """Has a compiled model saved as one that was compiled with this optimizer.
+
+    Returns:
+        Whether it was compiled.  Keras saves no optimizer of a model that was not.
+    """
+    if model.compiled:
+        model._compile_config.config["optimizer"] = optimizer
+    return model.compiled
 
 
 @uses_private_names

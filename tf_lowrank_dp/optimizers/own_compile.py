@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from tf_lowrank_dp._keras.compiled import record_optimizer
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 
 
@@ -34,6 +35,7 @@ def restore_private_optimizers() -> None:
             load(model, config)
         if getattr(model, "optimizer", None) is not optimizer:
             model.optimizer = optimizer
+        record_optimizer(model, optimizer)  # else the next file would be without
         if model.built:
             optimizer.build(model.trainable_variables)
 

@@ -93,7 +93,7 @@ class Walk:
         else:
             label = apply(RULES.get(op.type, _not_known), operation)
         if op.type in _FIRST_ONLY and isinstance(label, Rows):
-            return [label] + [Public()] * (count - 1)
+            return [label] + [operation.unknown] * (count - 1)  # what optimisers make of those
         if isinstance(label, Unknown):
             return self._unknown(operation, label)
         return [label] * count

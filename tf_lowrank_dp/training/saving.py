@@ -13,8 +13,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp._keras.compiled import epoch_files
+from tf_lowrank_dp._keras.compiled import epoch_files, record_optimizer
 from tf_lowrank_dp._keras.layers import layers_of
+from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.optimizers.ledger_in_file import ledgers_looked_for, values_of
 from tf_lowrank_dp.spending import SPENDING
@@ -45,17 +46,34 @@ def save(
             "save_weights, or call tfdp.make_standard(model) first."
         )
     optimizer, ledger = getattr(model, "optimizer", None), ledger_of(model)
-    if not isinstance(optimizer, DPOptimizer) and ledger.entries:
+    carries = isinstance(optimizer, DPOptimizer) and record_optimizer(model, optimizer)
+    if ledger.entries and not (carries and model.get_compile_config()):
         warnings.warn(
-            "Expected a model that is compiled with its private optimizer, which carries the "
-            f"ledger. Received: optimizer={type(optimizer).__name__}; what was spent "
-            "is not saved with the model. Keep tfdp.privacy_statement(model) beside the file.",
+            "Expected a model that is compiled, and saved, with its private optimizer, which "
+            f"carries the ledger. Received: optimizer={type(optimizer).__name__}, compiled="
+            f"{model.compiled}; what was spent is not saved with the model. Compile it, or keep "
+            "tfdp.privacy_statement(model) beside the file.",
             stacklevel=2,
         )
     if not _writes_files(model):
         return
     with _replaced(filepath, overwrite) as path:
         type(model).save(model, path, overwrite, *args, **kwargs)
+
+
+def save_with(model: keras.Model, optimizer: DPOptimizer) -> None:
+    """Has an optimizer saved with a model, which may have got it as an attribute.
+
+    Raises:
+        NotPrivateError: Keras would save none, as the model was never compiled.
+    """
+    if not record_optimizer(model, optimizer):
+        raise NotPrivateError(
+            "Expected a model that is compiled with its private optimizer. Received: "
+            f"'{model.name}', which was never compiled: Keras would save it without the optimizer "
+            "in model.optimizer, and so without what was spent. Call "
+            "model.compile(optimizer=model.optimizer); a custom loop needs no loss."
+        )
 
 
 def save_weights(

@@ -38,6 +38,7 @@ from tf_lowrank_dp.training.public_gradients import public_gradients
 from tf_lowrank_dp.training.random_batch import with_known_words
 from tf_lowrank_dp.training.refused_history import refuse_history
 from tf_lowrank_dp.training.running_fit import refuse_nesting
+from tf_lowrank_dp.training.saving import save_with
 from tf_lowrank_dp.training.state import Run, ledger_of, state_of, things_of
 from tf_lowrank_dp.training.step_limit import StepLimit
 from tf_lowrank_dp.training.train_step import private_optimizer
@@ -76,12 +77,14 @@ def start_run(
         The run, also kept on the model.
 
     Raises:
+        NotPrivateError: the model was never compiled.
         RuntimeError: `fit` is training the model, or TensorFlow multiplies float32 in fewer bits.
         ValueError: workers differ.
     """
     refuse_nesting(model)
     refuse_rewritten_products()
     state, optimizer = state_of(model), private_optimizer(model)
+    save_with(model, optimizer)
     run, workers = state.run, state.workers
     refuse_other_workers(workers)
     if run is not None and not (
