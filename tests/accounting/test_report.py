@@ -67,6 +67,13 @@ def test_no_guarantee_is_no_guarantee(entry):
     assert math.isinf(found.epsilon)
 
 
+@pytest.mark.parametrize("entries", [[RUN], []])
+def test_unknown_prior_spend_leaves_no_guarantee_and_the_epsilon_of_what_is_recorded(entries):
+    found = report_of(PrivacyLedger(entries, prior_spend_unknown=True), 1e-6, accountant="rdp")
+    assert not found.holds and found.guarantee.startswith("No guarantee for the weights")
+    assert found.epsilon == PrivacyLedger(entries).epsilon(1e-6, accountant="rdp") < math.inf
+
+
 def test_infinity_is_valid_json():
     unclipped = LedgerEntry(POISSON, 0.0, 1, l2_norm_clip=math.inf)
     found = json.loads(report(unclipped).to_json(), parse_constant=pytest.fail)

@@ -38,10 +38,11 @@ class PrivacyReport:
 
     Attributes:
         guarantee: one sentence.
-        epsilon: an upper bound, `inf` if something was released without noise, or with noise or
-            sampling that follow a given seed.
+        epsilon: an upper bound, of what is recorded; `inf` if something was released without noise,
+            or with noise or sampling that follow a given seed.
         delta: of the guarantee.
-        holds: whether a guarantee can be given: finite epsilon, no seeded noise.
+        holds: whether a guarantee can be given: finite epsilon, no seeded noise, no unknown prior
+            spend.
         setting: who is trusted.
         unit: whose data are protected.
         neighbours: the relation of data sets that the guarantee compares.
@@ -160,7 +161,7 @@ def report_of(
         guarantee=headline(ledger, epsilon, delta, reasons),
         epsilon=math.inf if reasons else epsilon,
         delta=delta,
-        holds=not reasons and math.isfinite(epsilon),
+        holds=not (reasons or ledger.prior_spend_unknown or math.isinf(epsilon)),
         setting="central: whoever trains holds the data and runs the mechanism as stated",
         unit=f"one {unit_of(ledger.entries)}",
         neighbours=neighbours_of(ledger.entries),

@@ -170,9 +170,16 @@ def headline(ledger: PrivacyLedger, epsilon: float, delta: float, reasons: tuple
     """The first line: the guarantee, or that there is none."""
     if reasons or math.isinf(epsilon):
         return f"NOT PRIVATE: no guarantee can be given (recorded epsilon = {number_up(epsilon)})."
+    if ledger.prior_spend_unknown:
+        return (
+            f"No guarantee for the weights: epsilon = {number_up(epsilon)} at delta = {delta:g} is "
+            "of what is recorded alone, with prior spend unknown."
+        )
     if not ledger.num_steps:
-        assumed = "" if ledger.prior_spend_unknown else ", with initial weights taken as public"
-        return f"Nothing was released: epsilon = 0 at delta = {delta:g}{assumed}."
+        return (
+            f"Nothing was released: epsilon = 0 at delta = {delta:g}, with initial weights taken "
+            "as public."
+        )
     return (
         f"({number_up(epsilon)}, {delta:g})-differentially private: "
         f"epsilon = {number_up(epsilon)} at delta = {delta:g}."
