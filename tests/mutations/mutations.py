@@ -1899,6 +1899,13 @@ MUTATIONS = [
         "test_arguments_of_a_function_inside_are_taken_for_all_that_was_read_before",
     ),
     mutation(
+        15, "whom a private teacher keeps in a batch costs nothing", "training/trainer.py",
+        "self._run, [batch, presence], self", "self._run, batch, self",
+        "training/test_spent_follows_variables.py::"
+        "test_a_graph_that_asks_a_private_teacher_beside_forward_has_spent_what_that_has"
+        "[present_by_its_word]",
+    ),
+    mutation(
         15, "an optimizer that was never compiled trains, and is not saved",
         "training/start_run.py",
         "    save_with(model, optimizer)\n", "",

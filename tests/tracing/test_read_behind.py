@@ -52,7 +52,11 @@ def test_arguments_of_a_function_inside_are_taken_for_all_that_was_read_before()
     def outer(ask, x):
         return tf.function(lambda argument: ask(2 * argument))(ONE * x) + TWO
 
+    def outermost(ask, x):
+        return tf.function(lambda argument: outer(ask, argument) + argument)(TWO * x)
+
     assert found_in(outer, X) == {"one"}
+    assert found_in(outermost, X) == {"one", "two"}
 
 
 def test_the_past_of_what_is_known_does_not_matter():

@@ -433,6 +433,17 @@ def soft_labels_for_a_function_inside(teacher, student, trainer, forward):
     return step
 
 
+def present_by_its_word(teacher, student, trainer, forward):
+    def step(batch):
+        sure = tf.reduce_max(teacher(batch["x"], training=False), -1) > -99.0
+        presence = batch["presence"] * tf.cast(sure, "float32")
+        wanted = tf.one_hot(batch["y"], 3)
+        gradients = trainer.gradients(forward, {**batch, "wanted": wanted, "presence": presence})
+        trainer.apply(gradients)
+
+    return step
+
+
 def towards_its_weights(teacher, student, trainer, forward):
     def step(batch):
         gradients = trainer.gradients(forward, {**batch, "wanted": tf.one_hot(batch["y"], 3)})
@@ -444,7 +455,13 @@ def towards_its_weights(teacher, student, trainer, forward):
 
 
 @pytest.mark.parametrize(
-    "made", [soft_labels, soft_labels_for_a_function_inside, towards_its_weights]
+    "made",
+    [
+        soft_labels,
+        soft_labels_for_a_function_inside,
+        present_by_its_word,
+        towards_its_weights,
+    ],
 )
 def test_a_graph_that_asks_a_private_teacher_beside_forward_has_spent_what_that_has(
     trained, private, data, made

@@ -13,7 +13,8 @@ def handles_behind(
     """Handles of the variables that tensors were computed from.
 
     Where an argument of a function is met, nobody can tell what it will be: it counts as computed
-    from all that the function around it, if one is being traced, has read so far.
+    from all that the functions around it, if such are being traced, have read so far.  What these
+    read later, and what others give to the function when it is not traced again, is not seen.
 
     Args:
         tensors: of any graphs; eager ones were computed from nothing that is known.
@@ -56,7 +57,11 @@ class _Around:
     def __init__(self, graph: tf.Graph):
         self._captured = {id(inner): outer for outer, inner in _captures(graph)}
         self._arguments = {id(tensor) for tensor in getattr(graph, "inputs", ())}
-        self._read_around = [outer for outer, _ in _captures(getattr(graph, "outer_graph", None))]
+        self._read_around = []
+        around = getattr(graph, "outer_graph", None)
+        while around is not None:
+            self._read_around += [outer for outer, _ in _captures(around)]
+            around = getattr(around, "outer_graph", None)
 
     def sources(self, tensor: tf.Tensor) -> list[tf.Tensor]:
         """What a tensor of the graph is computed from, or stands for."""

@@ -22,7 +22,8 @@ def count_what_is_behind(
     Guarantee: where a `tf.function` asks a private teacher of its batch, beside the function that
     it gives to the trainer, or adds to released gradients what it has computed of another private
     model, what was spent on these counts, now and later.  Eager tensors do not tell what they were
-    computed from, nor do arguments of the outermost function.
+    computed from, nor do arguments of the outermost function, or of one that was traced before, nor
+    what a loop carries from one step to the next.
 
     Args:
         model: that is trained.

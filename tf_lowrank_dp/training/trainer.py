@@ -174,7 +174,7 @@ class PrivateTrainer:
         presence = batch.pop(PRESENCE)
         batch.pop(DRAW, None)
         judged = self._judged(forward, batch)
-        count_what_is_behind(self._model, self._run, batch, self._handed_out)
+        count_what_is_behind(self._model, self._run, [batch, presence], self._handed_out)
         if not tf.executing_eagerly():
             checks += budget_in_graph(self._model)
             refused = refuse(checks)
