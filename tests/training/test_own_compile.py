@@ -127,10 +127,31 @@ def test_an_optimizer_that_is_put_into_a_model_is_saved_with_it(data, tmp_path, 
         assert tfdp.privacy_spent(other, DELTA) == pytest.approx(spent) and spent > 1.0
 
 
-def test_a_model_that_keras_saves_without_its_optimizer_is_warned_of(private, data, tmp_path):
+def test_a_class_whose_compile_is_not_keras_own_trains_when_it_calls_that(data):
+    class Alone(keras.Sequential):
+        def compile(self, optimizer):
+            self.optimizer, self.compiled = optimizer, True
+
+    class Together(keras.Sequential):
+        def compile(self, optimizer):
+            super().compile(optimizer=optimizer)
+
+    sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=3)
+    for kind in (Alone, Together):
+        model = tfdp.make_private(kind([keras.Input((5,)), keras.layers.Dense(3)]))
+        model.compile(optimizer())
+        if kind is Alone:
+            with pytest.raises(NotPrivateError, match=r"super\(\)\.compile\(optimizer="):
+                tfdp.PrivateTrainer(model, sampler)
+        else:
+            assert tfdp.PrivateTrainer(model, sampler)
+
+
+@pytest.mark.parametrize("told", [None, {"loss": "mse"}])
+def test_a_model_that_keras_saves_without_its_optimizer_is_warned_of(private, data, tmp_path, told):
     class Untold(keras.Sequential):
         def get_compile_config(self):
-            return None
+            return told
 
     model = private(Untold([keras.Input((5,)), keras.layers.Dense(3)]), noise_multiplier=1.0)
     model.fit(*data(), batch_size=8, verbose=0)

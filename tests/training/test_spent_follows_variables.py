@@ -503,6 +503,30 @@ def test_what_a_graph_only_looks_at_costs_nothing(trained, private, data):
     assert spent(student) == of_runs(SECOND)
 
 
+def test_sums_of_releases_in_variables_are_no_bank_of_examples(private, data, tmp_path, recwarn):
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    private(model, "sgd", noise_multiplier=SECOND, accountant="rdp", delta=DELTA)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=STEPS)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    sums = [tf.Variable(tf.zeros(variable.shape)) for variable in model.trainable_variables]
+
+    def forward(batch):
+        outputs = model(batch["x"], training=True)
+        return keras.losses.sparse_categorical_crossentropy(batch["y"], outputs, True), ()
+
+    @tf.function
+    def step(batch):
+        for one, gradient in zip(sums, trainer.gradients(forward, batch), strict=True):
+            one.assign_add(gradient)
+        trainer.apply([one / 2 for one in sums])
+
+    for batch in sampler.as_dataset():
+        step(batch)
+    model.save(tmp_path / "model.keras")
+    assert not [each for each in recwarn if "nobody trains" in str(each.message)]
+    assert spent(model) == of_runs(SECOND)
+
+
 def save_by_keras(model, path):
     keras.Model.save(model, path)
     return keras.models.load_model(path)

@@ -171,11 +171,13 @@ def record_optimizer(model: keras.Model, optimizer: keras.optimizers.Optimizer) 
     """Has a compiled model saved as one that was compiled with this optimizer.
 
     Returns:
-        Whether it was compiled.  Keras saves no optimizer of a model that was not.
+        Whether it was compiled, by Keras.  No optimizer is saved of a model that was not.
     """
-    if model.compiled:
-        model._compile_config.config["optimizer"] = optimizer
-    return model.compiled
+    config = getattr(model, "_compile_config", None)
+    if not model.compiled or config is None:
+        return False
+    config.config["optimizer"] = optimizer
+    return True
 
 
 @uses_private_names

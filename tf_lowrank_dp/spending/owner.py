@@ -96,14 +96,16 @@ class Spending:
             self._traces[thing].runs |= {run}
         return records - {run}
 
-    def read(self, run: Record, handles: Iterable[tf.Tensor]) -> None:
-        """States that the steps of a run read the variables with these handles, from now on.
+    def read(self, run: Record, handles: Iterable[tf.Tensor], met_only: bool = False) -> None:
+        """States that the steps of a run, which has begun, read these variables from now on.
 
         Args:
-            run: a run that has begun.
+            run: the run.
             handles: of variables of any model, which may be trained later.
+            met_only: leaves out variables that were never looked at, as those of models are.
         """
         reading = run.reading
+        handles = self._traces.with_trace(handles) if met_only else handles
         known = {id(handle) for handle in alive(reading.handles)}
         reading.handles += [weakref.ref(each) for each in handles if id(each) not in known]
         self._traces.attach(alive(reading.updated), self.records(self._traces.read_by(run)))
@@ -216,11 +218,7 @@ class Spending:
         self._traces.attach(things, frozenset({UNKNOWN}))
 
     def check(self, variables: Iterable[Thing]) -> bool:
-        """Marks those whose values are neither what private steps left nor any that were seen.
-
-        Returns:
-            Whether there are any.
-        """
+        """Marks those, if any, whose values are neither what private steps left nor were seen."""
         self.tellers.ask()
         with tf.init_scope():
             found = by_others(self._traces, variables)

@@ -191,6 +191,13 @@ class Traces:
         wanted = {id(handle) for handle in self.handles_of_others(run)}
         return alive(trace.thing for trace in self if wanted and trace.has_handle(wanted))
 
+    def with_trace(self, handles: Iterable[tf.Tensor]) -> list[tf.Tensor]:
+        """Those of variables that the library has met."""
+        handles = list(handles)
+        wanted = {id(handle) for handle in handles}
+        met = [trace for trace in self if trace.has_handle(wanted)]
+        return [h for h in handles if any(trace.has_handle({id(h)}) for trace in met)]
+
     def handles_of_others(self, run: Record) -> list[tf.Tensor]:
         """Of the variables that steps of a run read, but for those of its model and optimizer."""
         variables = [

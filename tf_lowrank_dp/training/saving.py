@@ -47,7 +47,7 @@ def save(
         )
     optimizer, ledger = getattr(model, "optimizer", None), ledger_of(model)
     carries = isinstance(optimizer, DPOptimizer) and record_optimizer(model, optimizer)
-    if ledger.entries and not (carries and model.get_compile_config()):
+    if ledger.entries and not (carries and _is_told_of(optimizer, model.get_compile_config())):
         warnings.warn(
             "Expected a model that is compiled, and saved, with its private optimizer, which "
             f"carries the ledger. Received: optimizer={type(optimizer).__name__}, compiled="
@@ -61,6 +61,11 @@ def save(
         type(model).save(model, path, overwrite, *args, **kwargs)
 
 
+def _is_told_of(optimizer: keras.optimizers.Optimizer, config: dict | None) -> bool:
+    """Whether what a class of its own says of its `compile` names the class of an optimizer."""
+    return type(optimizer).__name__ in str(config)
+
+
 def save_with(model: keras.Model, optimizer: DPOptimizer) -> None:
     """Has an optimizer saved with a model, which may have got it as an attribute.
 
@@ -72,7 +77,8 @@ def save_with(model: keras.Model, optimizer: DPOptimizer) -> None:
             "Expected a model that is compiled with its private optimizer. Received: "
             f"'{model.name}', which was never compiled: Keras would save it without the optimizer "
             "in model.optimizer, and so without what was spent. Call "
-            "model.compile(optimizer=model.optimizer); a custom loop needs no loss."
+            "model.compile(optimizer=model.optimizer), which a custom loop needs no loss for; a "
+            "compile of the model's own has to call super().compile(optimizer=...)."
         )
 
 
