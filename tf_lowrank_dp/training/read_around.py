@@ -23,7 +23,8 @@ def count_what_is_behind(
     it gives to the trainer, or adds to released gradients what it has computed of another private
     model, what was spent on these counts, now and later.  Eager tensors do not tell what they were
     computed from, nor do arguments of the outermost function, or of one that was traced before, nor
-    what a loop carries from one step to the next.
+    what a loop carries from one step to the next, nor sums in variables; and who decides whether a
+    step is taken is not looked at.
 
     Args:
         model: that is trained.
