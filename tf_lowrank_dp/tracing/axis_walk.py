@@ -93,7 +93,8 @@ class Walk:
         else:
             label = apply(RULES.get(op.type, _not_known), operation)
         if op.type in _FIRST_ONLY and isinstance(label, Rows):
-            return [label] + [operation.unknown] * (count - 1)  # what optimisers make of those
+            # Of channels; but TensorFlow computes relu of any output of the first, on a processor.
+            return [label] + [operation.unknown] * (count - 1)
         if isinstance(label, Unknown):
             return self._unknown(operation, label)
         return [label] * count
