@@ -398,11 +398,24 @@ def test_a_model_that_learns_from_a_private_one_has_spent_what_that_has(trained,
     ]  # fmt: skip
 
 
-def test_a_custom_loop_that_asks_a_private_teacher_has_spent_what_that_has(trained, private, data):
-    student = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-    private(student, "sgd", noise_multiplier=SECOND, accountant="rdp", delta=DELTA)
+def in_a_loop(private, data, optimizer="sgd"):
+    """A model of one layer, the sampler of its batches, and its trainer."""
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    private(model, optimizer, noise_multiplier=SECOND, accountant="rdp", delta=DELTA)
     sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=STEPS)
-    trainer = tfdp.PrivateTrainer(student, sampler)
+    return model, sampler, tfdp.PrivateTrainer(model, sampler)
+
+
+def hard_labels(model):
+    def forward(batch):
+        outputs = model(batch["x"], training=True)
+        return keras.losses.sparse_categorical_crossentropy(batch["y"], outputs, True), ()
+
+    return forward
+
+
+def test_a_custom_loop_that_asks_a_private_teacher_has_spent_what_that_has(trained, private, data):
+    student, sampler, trainer = in_a_loop(private, data)
 
     def forward(batch):
         wanted = tf.nn.softmax(trained(batch["x"], training=False))
@@ -467,10 +480,7 @@ def test_a_graph_that_asks_a_private_teacher_beside_forward_has_spent_what_that_
     trained, private, data, made
 ):
     """A student of soft labels stated 1.65 for 16.83; teachers that are only looked at are free."""
-    student = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-    private(student, "sgd", noise_multiplier=SECOND, accountant="rdp", delta=DELTA)
-    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=STEPS)
-    trainer = tfdp.PrivateTrainer(student, sampler)
+    student, sampler, trainer = in_a_loop(private, data)
 
     def forward(batch):
         outputs = student(batch["x"], training=True)
@@ -483,14 +493,9 @@ def test_a_graph_that_asks_a_private_teacher_beside_forward_has_spent_what_that_
 
 
 def test_what_a_graph_only_looks_at_costs_nothing(trained, private, data):
-    student = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-    private(student, "rmsprop", noise_multiplier=SECOND, accountant="rdp", delta=DELTA)
-    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=STEPS)
-    trainer = tfdp.PrivateTrainer(student, sampler)
+    student, sampler, trainer = in_a_loop(private, data, "rmsprop")
 
-    def forward(batch):
-        outputs = student(batch["x"], training=True)
-        return keras.losses.sparse_categorical_crossentropy(batch["y"], outputs, True), ()
+    forward = hard_labels(student)
 
     @tf.function
     def step(batch):
@@ -504,15 +509,10 @@ def test_what_a_graph_only_looks_at_costs_nothing(trained, private, data):
 
 
 def test_sums_of_releases_in_variables_are_no_bank_of_examples(private, data, tmp_path, recwarn):
-    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-    private(model, "sgd", noise_multiplier=SECOND, accountant="rdp", delta=DELTA)
-    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=STEPS)
-    trainer = tfdp.PrivateTrainer(model, sampler)
+    model, sampler, trainer = in_a_loop(private, data)
     sums = [tf.Variable(tf.zeros(variable.shape)) for variable in model.trainable_variables]
 
-    def forward(batch):
-        outputs = model(batch["x"], training=True)
-        return keras.losses.sparse_categorical_crossentropy(batch["y"], outputs, True), ()
+    forward = hard_labels(model)
 
     @tf.function
     def step(batch):

@@ -188,15 +188,18 @@ class Traces:
 
     def known_only_to(self, run: Record) -> list[Thing]:
         """The variables that only the graphs of a run are known to read, such as a teacher's."""
-        wanted = {id(handle) for handle in self.handles_of_others(run)}
-        return alive(trace.thing for trace in self if wanted and trace.has_handle(wanted))
+        return alive(trace.thing for trace in self._with_handles(self.handles_of_others(run)))
 
     def with_trace(self, handles: Iterable[tf.Tensor]) -> list[tf.Tensor]:
         """Those of variables that the library has met."""
         handles = list(handles)
-        wanted = {id(handle) for handle in handles}
-        met = [trace for trace in self if trace.has_handle(wanted)]
+        met = self._with_handles(handles)
         return [h for h in handles if any(trace.has_handle({id(h)}) for trace in met)]
+
+    def _with_handles(self, handles: Iterable[tf.Tensor]) -> list[Trace]:
+        """The traces of variables, or of quantised layers with such, that have these handles."""
+        wanted = {id(handle) for handle in handles}
+        return [trace for trace in self if wanted and trace.has_handle(wanted)]
 
     def handles_of_others(self, run: Record) -> list[tf.Tensor]:
         """Of the variables that steps of a run read, but for those of its model and optimizer."""

@@ -48,14 +48,12 @@ class HandedOut:
         Raises:
             RuntimeError: they are.
         """
-        known = [each for each in gradients if _TENSORS.get(id(each)) is each]
-        if any(_OWNERS.get(id(each)) is not self._run for each in known):
+        if any(_is_released(each) and not self.holds(each) for each in gradients):
             raise RuntimeError(_NONE)
 
     def holds(self, gradient: tf.Tensor) -> bool:
         """Whether this trainer has released a tensor."""
-        is_known = _TENSORS.get(id(gradient)) is gradient
-        return is_known and _OWNERS.get(id(gradient)) is self._run
+        return _is_released(gradient) and _OWNERS.get(id(gradient)) is self._run
 
     def check(self) -> Check:
         """Whether this trainer has released anything since the last update."""
@@ -64,3 +62,8 @@ class HandedOut:
     def applied(self) -> None:
         """Takes note of an update."""
         self._updates.assign(self._run.engine.steps)
+
+
+def _is_released(tensor: tf.Tensor) -> bool:
+    """Whether any trainer has released it, as it is."""
+    return _TENSORS.get(id(tensor)) is tensor
