@@ -96,18 +96,18 @@ class Spending:
             self._traces[thing].runs |= {run}
         return records - {run}
 
-    def read(self, run: Record, handles: Iterable[tf.Tensor], met_only: bool = False) -> None:
+    def read(self, run: Record, handles: Iterable[tf.Tensor], added: bool = False) -> None:
         """States that the steps of a run, which has begun, read these variables from now on.
 
         Args:
             run: the run.
             handles: of variables of any model, which may be trained later.
-            met_only: leaves out variables that were never looked at, as those of models are.
+            added: whether what they read is added to released gradients.
         """
         reading = run.reading
-        handles = self._traces.with_trace(handles) if met_only else handles
-        known = {id(handle) for handle in alive(reading.handles)}
-        reading.handles += [weakref.ref(each) for each in handles if id(each) not in known]
+        handles_read = reading.added if added else reading.handles
+        known = {id(handle) for handle in alive(handles_read)}
+        handles_read += [weakref.ref(each) for each in handles if id(each) not in known]
         self._traces.attach(alive(reading.updated), self.records(self._traces.read_by(run)))
         self.look_at_what_is_read(run)
 
@@ -116,7 +116,7 @@ class Spending:
         return bool(self._traces.handles_of_others(run))
 
     def reads_without_record(self, run: Record) -> list[tf.Tensor]:
-        """Handles of those of which nothing is on record."""
+        """Handles of those, but for what is added to gradients, of which nothing is on record."""
         return self._traces.handles_without_record(run)
 
     def look_at_what_is_read(self, run: Record) -> None:

@@ -24,6 +24,8 @@ class Reading:
         updated: things that they update.
         read: things that go into them.
         handles: of variables that only their graphs know.
+        added: of variables that terms which a graph adds to released gradients are computed from,
+            among which may be sums of releases.
         found: what was spent on what they read since, by the steps of the run at that time: the
             next step depends on it.
         looked_at: steps of the run when what they read was last looked at.
@@ -32,6 +34,7 @@ class Reading:
     updated: list[weakref.ref] = dataclasses.field(default_factory=list)
     read: list[weakref.ref] = dataclasses.field(default_factory=list)
     handles: list[weakref.ref] = dataclasses.field(default_factory=list)
+    added: list[weakref.ref] = dataclasses.field(default_factory=list)
     found: dict[Record, int] = dataclasses.field(default_factory=dict)
     looked_at: int = 0
 

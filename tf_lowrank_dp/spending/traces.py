@@ -188,18 +188,8 @@ class Traces:
 
     def known_only_to(self, run: Record) -> list[Thing]:
         """The variables that only the graphs of a run are known to read, such as a teacher's."""
-        return alive(trace.thing for trace in self._with_handles(self.handles_of_others(run)))
-
-    def with_trace(self, handles: Iterable[tf.Tensor]) -> list[tf.Tensor]:
-        """Those of variables that the library has met."""
-        handles = list(handles)
-        met = self._with_handles(handles)
-        return [h for h in handles if any(trace.has_handle({id(h)}) for trace in met)]
-
-    def _with_handles(self, handles: Iterable[tf.Tensor]) -> list[Trace]:
-        """The traces of variables, or of quantised layers with such, that have these handles."""
-        wanted = {id(handle) for handle in handles}
-        return [trace for trace in self if wanted and trace.has_handle(wanted)]
+        wanted = {id(handle) for handle in self.handles_of_others(run)}
+        return alive(trace.thing for trace in self if wanted and trace.has_handle(wanted))
 
     def handles_of_others(self, run: Record) -> list[tf.Tensor]:
         """Of the variables that steps of a run read, but for those of its model and optimizer."""
@@ -207,14 +197,16 @@ class Traces:
             thing for thing in alive(run.reading.read) if isinstance(thing, keras.Variable)
         ]
         own = {id(getattr(variable.value, "handle", None)) for variable in variables}
-        return [handle for handle in alive(run.reading.handles) if id(handle) not in own]
+        handles = alive([*run.reading.handles, *run.reading.added])
+        return [handle for handle in handles if id(handle) not in own]
 
     def handles_without_record(self, run: Record) -> list[tf.Tensor]:
-        """Those of variables of which nothing is on record."""
+        """Those of variables of which nothing is on record, without what is added to gradients."""
         known = [thing for thing in self.known_only_to(run) if self.records([thing])]
         kept = [variable for thing in known for variable in values_kept_in(thing)]
         recorded = {id(getattr(variable.value, "handle", None)) for variable in kept}
-        return [each for each in self.handles_of_others(run) if id(each) not in recorded]
+        watched = {id(handle) for handle in alive(run.reading.handles)} - recorded
+        return [each for each in self.handles_of_others(run) if id(each) in watched]
 
     def count_what_was_read(self) -> None:
         """Adds to what runs update what was found in what they read, where a step came after.

@@ -15,7 +15,7 @@ from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 
 
 def count_what_is_behind(
-    model: keras.Model, run: Run, going_in: Nested, released: HandedOut, sums: bool = False
+    model: keras.Model, run: Run, going_in: Nested, released: HandedOut, added: bool = False
 ) -> None:
     """Counts what was spent on variables that batches, or gradients, of a graph are computed from.
 
@@ -31,14 +31,14 @@ def count_what_is_behind(
         run: of the model.
         going_in: nested tensors that go into a release or an update.
         released: what this run has released itself, whose past is known.
-        sums: whether these are gradients, which a loop may have added up in variables of its own.
+        added: whether these are gradients, to which the loop may have added something.
 
     Raises:
         PrivacyBudgetExceededError: a step would overspend, with that or with what `forward` reads.
     """
     handles = handles_behind(tf.nest.flatten(going_in), known=released.holds)
     if handles:
-        SPENDING.read(run.record, handles, met_only=sums)
+        SPENDING.read(run.record, handles, added=added)
         tell_what_is_written_beside(model)  # what is read is known from now on
     if run.version != SPENDING.version:
         check_budget(model)

@@ -216,7 +216,7 @@ class PrivateTrainer:
         refused = refuse(checks)
         look(self._model)
         if not tf.executing_eagerly():
-            count_what_is_behind(self._model, self._run, gradients, self._handed_out, sums=True)
+            count_what_is_behind(self._model, self._run, gradients, self._handed_out, added=True)
             compared = SPENDING.compare_in_graph(values_of(self._model))
             with tf.control_dependencies([*refused, *compared]):
                 gradients = withheld(gradients, checks)
