@@ -1926,4 +1926,26 @@ MUTATIONS = [
         "tracing/test_axis_walk.py::"
         "test_what_is_not_known_is_left_to_the_probe[another output of a stored normalisation]",
     ),
+    mutation(
+        15, "what a graph adds to gradients counts only if something was spent on it before",
+        "spending/traces.py",
+        "alive([*run.reading.handles, *run.reading.added])", "alive(run.reading.handles)",
+        "training/test_spent_follows_variables.py::"
+        "test_a_graph_is_pulled_towards_what_is_trained_only_later",
+    ),
+    mutation(
+        15, "files that are loaded without their optimizer bring weights alone",
+        "optimizers/__init__.py",
+        "\nknow_what_files_hold()\n", "\n",
+        "training/test_known_files.py::"
+        "test_a_file_that_is_loaded_without_its_optimizer_brings_what_was_spent"
+        "[a_part_of_a_class_that_makes_it]",
+    ),
+    mutation(
+        15, "of a damaged ledger nothing is known", "optimizers/ledger_in_file.py",
+        "    except ValueError:\n        ledger = PrivacyLedger(prior_spend_unknown=True)\n",
+        "    except ValueError:\n        return\n",
+        "training/test_known_files.py::"
+        "test_of_a_damaged_file_it_is_known_that_something_was_spent[privacy_ledger]",
+    ),
 ]  # fmt: skip

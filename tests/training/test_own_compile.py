@@ -84,6 +84,7 @@ def test_what_was_spent_comes_back(kind, how, data, tmp_path):
         model.save(tmp_path / "own.keras")
         other = keras.models.load_model(tmp_path / "own.keras")
     assert tfdp.privacy_spent(other, DELTA) == pytest.approx(spent) and spent > 1.0
+    assert isinstance(other.optimizer, tfdp.DPSGDOptimizer)
     tfdp.make_private(other)
     other.setting = 1.0
     other.compile(optimizer=optimizer(), loss=loss, **further)

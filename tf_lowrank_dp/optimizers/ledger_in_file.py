@@ -27,7 +27,7 @@ _WHILE_FIT_GOES_ON = (
     "ledger counts: the file says 'prior spend unknown'. Save in a callback, such as "
     "keras.callbacks.ModelCheckpoint, or after fit."
 )
-_LEDGER, _VALUES, _FORMAT = "privacy_ledger", "private_values", "format"
+ENTRIES = _LEDGER, _VALUES, _FORMAT = "privacy_ledger", "private_values", "format"
 _LOADED: contextvars.ContextVar[list[int]] = contextvars.ContextVar("loaded")
 
 
@@ -112,12 +112,29 @@ def load_ledger(
     ledger, values = PrivacyLedger(prior_spend_unknown=True), None
     try:
         if _LEDGER in store.keys():
-            stored = np.asarray(store[_LEDGER], np.uint8).tobytes().decode()
             values = store[_VALUES] if _VALUES in store.keys() else None
-            ledger = PrivacyLedger.from_json(stored)
+            ledger = _ledger_in(store)
     finally:
         SPENDING.adopt([optimizer], ledger, values)
-    return {key: store[key] for key in store.keys() if key not in (_LEDGER, _VALUES, _FORMAT)}
+    return {key: store[key] for key in store.keys() if key not in ENTRIES}
+
+
+def know_values(store: Mapping[str, np.ndarray]) -> None:
+    """Knows what a stored ledger says of the values in its file, whichever model takes them.
+
+    Of a damaged one it is known that something was spent.
+    """
+    try:
+        ledger = _ledger_in(store)
+    except ValueError:
+        ledger = PrivacyLedger(prior_spend_unknown=True)
+    with contextlib.suppress(ValueError, TypeError, KeyError):  # none, or damaged as well
+        SPENDING.know(store[_VALUES], ledger)
+
+
+def _ledger_in(store: Mapping[str, np.ndarray]) -> PrivacyLedger:
+    """Raises ValueError if it is damaged."""
+    return PrivacyLedger.from_json(np.asarray(store[_LEDGER], np.uint8).tobytes().decode())
 
 
 def refuse_hdf5(optimizer: keras.optimizers.Optimizer) -> None:

@@ -135,12 +135,10 @@ class Spending:
         reading.looked_at = run.steps
 
     def link(self, optimizer: Thing, things: Iterable[Thing], loadable: Sequence = ()) -> None:
-        """States that an optimizer keeps the ledger of these things, in files that it is saved to.
-
-        What was loaded with it belongs to all of them.
+        """States that an optimizer keeps the ledger of these things, in files and from files.
 
         Args:
-            optimizer: the optimizer.
+            optimizer: the optimizer; what was loaded with it belongs to all of them.
             things: what it updates, and all of the model when that is known.
             loadable: variables whose values a file may replace before the model is looked at.
         """
@@ -184,6 +182,10 @@ class Spending:
             if record in records or self._traces[variable].latest not in (None, digest):
                 self._traces[variable].note(digest)
                 renew(variable, self._traces[variable])
+
+    def know(self, values: np.ndarray, ledger: PrivacyLedger) -> None:
+        """Takes what `values_to_save` told of values in a file, whoever will hold them."""
+        self._values.add(values, Record(ledger))
 
     def recognise(self, variables: Iterable[Thing]) -> None:
         """Adds to variables what any file that was loaded says of the values that they hold."""
