@@ -1948,4 +1948,17 @@ MUTATIONS = [
         "training/test_known_files.py::"
         "test_of_a_damaged_file_it_is_known_that_something_was_spent[privacy_ledger]",
     ),
+    mutation(
+        15, "others may change what a file brought before anybody asks",
+        "optimizers/known_files.py",
+        "        SPENDING.recognise(model.weights)\n", "",
+        "training/test_known_files.py::"
+        "test_what_others_change_of_a_file_before_anybody_asks_is_noticed",
+    ),
+    mutation(
+        15, "a file's value that was changed before is taken for the file's", "spending/owner.py",
+        "        self.see(new)  # of others it may be known that somebody has changed them\n", "",
+        "training/test_known_files.py::"
+        "test_what_others_change_of_a_file_before_anybody_asks_is_noticed",
+    ),
 ]  # fmt: skip

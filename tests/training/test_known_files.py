@@ -101,6 +101,16 @@ def test_a_file_that_is_loaded_without_its_optimizer_brings_what_was_spent(
     assert not ledger_of(other).prior_spend_unknown
 
 
+def test_what_others_change_of_a_file_before_anybody_asks_is_noticed(fitted, data, tmp_path):
+    """0.00, taken as public, was stated of a classifier that ordinary steps had trained on."""
+    fitted.save(tmp_path / "model.keras")
+    other = keras.models.load_model(tmp_path / "model.keras", compile=False)
+    other.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    other.fit(*data(), verbose=0)
+    assert ledger_of(other).num_steps == ledger_of(fitted).num_steps > 0
+    assert ledger_of(other).prior_spend_unknown and not ledger_of(fitted).prior_spend_unknown
+
+
 def test_values_of_other_files_are_public(fitted, tmp_path):
     tfdp.make_standard(fitted).save_weights(tmp_path / "other.weights.h5")
     other = of_one_layer()

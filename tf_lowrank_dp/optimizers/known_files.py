@@ -10,7 +10,9 @@ import keras
 import numpy as np
 
 from tf_lowrank_dp._keras.files import stored_beside
+from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.optimizers.ledger_in_file import ENTRIES, know_values
+from tf_lowrank_dp.spending import SPENDING
 
 _READ: weakref.WeakSet = weakref.WeakSet()  # a file has one store, which its models share
 
@@ -24,7 +26,8 @@ def know_what_files_hold() -> None:
     model that it holds anew.
 
     Guarantee: what a file says of values in it is known from then on, and belongs to any variable
-    that holds one of them when it is looked at.
+    that holds one of them when it is looked at.  The model that is loaded is, before the file is
+    closed for good: what others change afterwards is noticed.
     """
     load = keras.Model.load_own_variables
 
@@ -32,8 +35,24 @@ def know_what_files_hold() -> None:
     def load_own_variables(model: keras.Model, store: Mapping[str, np.ndarray]) -> None:
         if hasattr(store, "h5_file") and store not in _READ:
             _READ.add(store)
-            for stored in stored_beside(store, ENTRIES):
-                know_values(stored)
+            stored = stored_beside(store, ENTRIES)
+            for each in stored:
+                know_values(each)
+            if stored:
+                _look_when_it_is_closed(store, model)
         load(model, store)
 
     keras.Model.load_own_variables = load_own_variables
+
+
+def _look_when_it_is_closed(store: Mapping[str, np.ndarray], model: keras.Model) -> None:
+    """Keras closes a file when all is loaded, and between two shards."""
+    close = store.close  # type: ignore[attr-defined]
+
+    @functools.wraps(close)
+    def closed() -> None:
+        close()
+        SPENDING.recognise(model.weights)
+        SPENDING.tell_layers(layers_of(model))
+
+    store.close = closed  # type: ignore[attr-defined]

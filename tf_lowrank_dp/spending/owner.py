@@ -190,9 +190,11 @@ class Spending:
     def recognise(self, variables: Iterable[Thing]) -> None:
         """Adds to variables what any file that was loaded says of the values that they hold."""
         unseen = [v for v in variables if not self._values.of_size(v) <= self._traces.runs_of(v)]
+        new = [v for v in unseen if not self._traces.records([v])]
         for variable, records in zip(unseen, self._values.records(unseen), strict=True):
             if records:
                 self._traces.recognise(variable, records)
+        self.see(new)  # of others it may be known that somebody has changed them
 
     def tell_layers(self, things: Iterable[Thing]) -> None:
         """Adds to layers what is on record for their variables, which quantisation may replace."""
@@ -274,10 +276,7 @@ class Spending:
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """Forgets the ledgers added inside if an error is raised; the caller gives values back.
-
-        What others spend or add meanwhile, in other threads, stays.
-        """
+        """Forgets ledgers added inside, but by other threads, on an error; the caller undoes values."""
         with self._values.undone_on_error(), self._traces.undone_on_error():
             yield
 
