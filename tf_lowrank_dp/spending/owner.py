@@ -276,7 +276,7 @@ class Spending:
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """Forgets ledgers added inside, but by other threads, on an error; the caller undoes values."""
+        """Forgets ledgers that this thread adds inside on an error; the caller restores values."""
         with self._values.undone_on_error(), self._traces.undone_on_error():
             yield
 
