@@ -48,8 +48,8 @@ def fitted(model, data, **arguments):
     model.fit(x, x, batch_size=8, verbose=0, **arguments)
 
 
-def a_step(trainer, learner, teacher, in_graph):
-    """A step of a loop in which one model learns from another."""
+def a_step(trainer, learner, teacher, sampler, in_graph):
+    """A step of a loop in which one model learns from another; a graph is traced once."""
 
     def forward(batch):
         outputs = learner(batch["x"], training=True)
@@ -59,7 +59,8 @@ def a_step(trainer, learner, teacher, in_graph):
     def step(batch):
         trainer.apply(trainer.gradients(forward, batch))
 
-    return tf.function(step) if in_graph else step
+    spec = sampler.as_dataset().element_spec
+    return tf.function(step, input_signature=[spec]) if in_graph else step
 
 
 def test_a_teacher_that_was_trained_ordinarily_before(student, teacher, data):
@@ -95,7 +96,7 @@ def test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop(
     learner = private(small_model(seed=1), noise_multiplier=2.0, delta=DELTA)
     sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=6)
     trainer = tfdp.PrivateTrainer(learner, sampler)
-    step = a_step(trainer, learner, teacher, in_graph)
+    step = a_step(trainer, learner, teacher, sampler, in_graph)
     batches = iter(sampler.as_dataset())
     step(next(batches))
     assert not is_unknown(learner)
@@ -215,7 +216,7 @@ def test_the_budget_of_a_loop_counts_what_its_teacher_has_spent(
     learner.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, epsilon=target, delta=DELTA))
     sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=40)
     trainer = tfdp.PrivateTrainer(learner, sampler)
-    step = a_step(trainer, learner, teacher, in_graph)
+    step = a_step(trainer, learner, teacher, sampler, in_graph)
     trainer.check_budget(10)
     with pytest.raises((tfdp.PrivacyBudgetExceededError, tf.errors.InvalidArgumentError)):
         for batch in sampler.as_dataset():
