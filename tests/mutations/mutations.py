@@ -407,9 +407,8 @@ MUTATIONS = [
     mutation(
         15, "a loaded value that ordinary training changes at once is taken for the file's",
         "spending/owner.py", "record in records or ", "",
-        "training/test_spent_values.py::"
-        "test_a_loaded_model_that_ordinary_training_changes_is_marked_whether_one_has_asked_or_not"
-        "[False-weights_loaded_once_more]",
+        "spending/test_owner.py::"
+        "test_what_changes_after_a_file_has_brought_its_value_is_noticed",
     ),
     mutation(
         15, "gradients of another trainer are applied", "training/trainer.py",
@@ -1111,7 +1110,8 @@ MUTATIONS = [
     mutation(
         15, "a model forgets what was spent on weights that it loads",
         "optimizers/ledger_in_file.py", "SPENDING.adopt([optimizer], ledger, values)", "pass",
-        "training/test_ledger.py::test_saved_weights_bring_their_ledger",
+        "contracts/test_saved_files.py::"
+        "test_a_file_without_digests_keeps_its_ledger_when_its_model_is_compiled_anew",
     ),
     mutation(
         15, "a checkpoint whose ledger is left out counts as free", "training/saving.py",
@@ -1161,7 +1161,7 @@ MUTATIONS = [
         "spending/owner.py", "            if records:\n", "            if not variables:\n",
         "training/test_spent_follows_variables.py::"
         "test_values_that_are_frozen_in_the_file_are_known_before_the_library_has_seen_the_model"
-        "[extracted]",
+        "[copied]",
     ),
     mutation(
         15, "a release by another mechanism counts for half", "accounting/release_entry.py",
@@ -1944,21 +1944,30 @@ MUTATIONS = [
     mutation(
         15, "of a damaged ledger nothing is known", "optimizers/ledger_in_file.py",
         "    except ValueError:\n        ledger = PrivacyLedger(prior_spend_unknown=True)\n",
-        "    except ValueError:\n        return\n",
+        "    except ValueError:\n        ledger = PrivacyLedger()\n",
         "training/test_known_files.py::"
         "test_of_a_damaged_file_it_is_known_that_something_was_spent[privacy_ledger]",
     ),
     mutation(
         15, "others may change what a file brought before anybody asks",
         "optimizers/known_files.py",
-        "        SPENDING.recognise(model.weights)\n", "",
+        "        SPENDING.see([*new, *SPENDING.recognise(weights)])\n", "",
         "training/test_known_files.py::"
         "test_what_others_change_of_a_file_before_anybody_asks_is_noticed",
     ),
     mutation(
-        15, "a file's value that was changed before is taken for the file's", "spending/owner.py",
-        "        self.see(new)  # of others it may be known that somebody has changed them\n", "",
+        15, "what others changed before a file was loaded is not noticed",
+        "optimizers/known_files.py",
+        "    SPENDING.check(weights)\n", "",
         "training/test_known_files.py::"
-        "test_what_others_change_of_a_file_before_anybody_asks_is_noticed",
+        "test_what_others_changed_before_a_file_was_loaded_stays_unknown",
+    ),
+    mutation(
+        15, "values that change as they are loaded are taken as public",
+        "optimizers/known_files.py",
+        "SPENDING.add([*layers, *weights], ledger)", "SPENDING.add([], ledger)",
+        "training/test_known_files.py::"
+        "test_a_file_that_is_loaded_without_its_optimizer_brings_what_was_spent"
+        "[kernels_that_are_merged]",
     ),
 ]  # fmt: skip

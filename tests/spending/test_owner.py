@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 from tf_lowrank_dp.spending import Record, Spending
+from tf_lowrank_dp.spending.values import stored_digests
 
 ENTRY = LedgerEntry(Sampling.poisson(100, 10), noise_multiplier=1.0, entry_id="run")
 
@@ -44,6 +45,13 @@ def test_a_loaded_ledger_raises_the_steps_and_never_lowers_them(owner, run, load
     counter.assign(5)
     owner.adopt([variable], ledger(loaded))
     assert owner.ledger([variable]) == ledger(max(5, loaded))
+
+
+def test_what_changes_after_a_file_has_brought_its_value_is_noticed(owner):
+    variable = tf.Variable([1.0, 2.0])
+    owner.adopt([variable], ledger(3), stored_digests([variable]))
+    variable.assign([1.0, 3.0])  # before anybody has looked at it
+    assert owner.check([variable])
 
 
 def test_an_older_ledger_of_a_run_that_goes_on_stays_what_it_was(owner, run):

@@ -74,6 +74,15 @@ def shards(train, path):
     return model, other
 
 
+def kernels_that_are_merged(train, path):
+    """A file holds the sum of a kernel and its adapters, of which there is no digest."""
+    model = of_layers(3)
+    model.layers[0].enable_lora(1)
+    model.layers[0].bias.trainable = False
+    train(model).save(path / "model.keras")
+    return model, keras.models.load_model(path / "model.keras", compile=False)
+
+
 def a_part_of_a_class_that_makes_it(train, path):
     pair = Pair()
     pair(np.zeros((1, 5)))
@@ -89,6 +98,7 @@ def a_part_of_a_class_that_makes_it(train, path):
         weights_alone,
         weights_before_compile,
         shards,
+        kernels_that_are_merged,
         a_part_of_a_class_that_makes_it,
     ],
 )
@@ -111,6 +121,28 @@ def test_what_others_change_of_a_file_before_anybody_asks_is_noticed(fitted, dat
     assert ledger_of(other).prior_spend_unknown and not ledger_of(fitted).prior_spend_unknown
 
 
+def test_what_others_changed_before_a_file_was_loaded_stays_unknown(train, data, tmp_path):
+    """Where a part is loaded again that leaves the rest as it is."""
+    model, other = weights_alone(train, tmp_path)
+    other.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    other.fit(*data(), verbose=0)
+    other.load_weights(tmp_path / "model.weights.h5", objects_to_skip=other.layers)
+    assert ledger_of(other).prior_spend_unknown
+
+
+def test_files_that_are_loaded_one_after_another_are_known(private, data, tmp_path):
+    model, other = private(of_layers(4, 3), noise_multiplier=1.0), of_layers(4, 3)
+    for epoch in range(3):
+        model.fit(*data(), batch_size=6, verbose=0)
+        model.save_weights(tmp_path / f"{epoch}.weights.h5")
+        other.load_weights(tmp_path / f"{epoch}.weights.h5")
+        assert ledger_of(other) == ledger_of(model)
+        assert not ledger_of(other).prior_spend_unknown
+    other.load_weights(tmp_path / "0.weights.h5")
+    assert ledger_of(other).num_steps == ledger_of(model).num_steps  # it only grows
+    assert not ledger_of(other).prior_spend_unknown
+
+
 def test_values_of_other_files_are_public(fitted, tmp_path):
     tfdp.make_standard(fitted).save_weights(tmp_path / "other.weights.h5")
     other = of_one_layer()
@@ -121,12 +153,13 @@ def test_values_of_other_files_are_public(fitted, tmp_path):
 
 @pytest.mark.parametrize("entry", ["privacy_ledger", "private_values"])
 def test_of_a_damaged_file_it_is_known_that_something_was_spent(fitted, tmp_path, entry):
-    """Without digests nobody can tell what was trained: the same as of arrays."""
     path = tmp_path / "model.weights.h5"
     fitted.save_weights(path)
+    steps = ledger_of(fitted).num_steps
     with h5py.File(path, "a") as file:
         del file[f"optimizer/vars/{entry}"]
         file[f"optimizer/vars/{entry}"] = np.arange(5, dtype=np.uint8)
     other = of_one_layer()
     other.load_weights(path)
     assert ledger_of(other).prior_spend_unknown == (entry == "privacy_ledger")
+    assert ledger_of(other).num_steps == (0 if entry == "privacy_ledger" else steps)

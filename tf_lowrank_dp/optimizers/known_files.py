@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
 
 from tf_lowrank_dp._keras.files import stored_beside
 from tf_lowrank_dp._keras.layers import layers_of
-from tf_lowrank_dp.optimizers.ledger_in_file import ENTRIES, know_values
+from tf_lowrank_dp.optimizers.ledger_in_file import ENTRIES, ledger_and_values
 from tf_lowrank_dp.spending import SPENDING
 
 _READ: weakref.WeakSet = weakref.WeakSet()  # a file has one store, which its models share
@@ -25,9 +25,9 @@ def know_what_files_hold() -> None:
     `compile=False`, when weights are loaded before `compile`, or where a class makes a private
     model that it holds anew.
 
-    Guarantee: what a file says of values in it is known from then on, and belongs to any variable
-    that holds one of them when it is looked at.  The model that is loaded is, before the file is
-    closed for good: what others change afterwards is noticed.
+    Guarantee: whatever else a file is loaded for, all of the model that is loaded has what any
+    ledger in the file says, and so has any variable that holds, when it is looked at, a value that
+    private steps have made as the file says.  What others change before or after is noticed.
     """
     load = keras.Model.load_own_variables
 
@@ -36,23 +36,40 @@ def know_what_files_hold() -> None:
         if hasattr(store, "h5_file") and store not in _READ:
             _READ.add(store)
             stored = stored_beside(store, ENTRIES)
-            for each in stored:
-                know_values(each)
             if stored:
-                _look_when_it_is_closed(store, model)
+                _take(model, store, stored)
         load(model, store)
 
     keras.Model.load_own_variables = load_own_variables
 
 
-def _look_when_it_is_closed(store: Mapping[str, np.ndarray], model: keras.Model) -> None:
-    """Keras closes a file when all is loaded, and between two shards."""
+def _take(
+    model: keras.Model,
+    store: Mapping[str, np.ndarray],
+    stored: Sequence[Mapping[str, np.ndarray]],
+) -> None:
+    """Gives what a file says to the model that is about to be loaded, and looks at it afterwards.
+
+    Keras closes a file when all is loaded, and between two shards.  Of variables on which something
+    else was spent, values that the file does not know are left for the next look.
+
+    Raises:
+        ValueError: a ledger holds another run under a known id.
+    """
+    layers, weights = layers_of(model), model.weights
+    SPENDING.check(weights)
+    new = [variable for variable in weights if not SPENDING.records([variable])]
+    for each in stored:
+        ledger, values = ledger_and_values(each)
+        record = SPENDING.add([*layers, *weights], ledger)
+        if values is not None:
+            SPENDING.know(values, record)
     close = store.close  # type: ignore[attr-defined]
 
     @functools.wraps(close)
     def closed() -> None:
         close()
-        SPENDING.recognise(model.weights)
-        SPENDING.tell_layers(layers_of(model))
+        SPENDING.see([*new, *SPENDING.recognise(weights)])
+        SPENDING.tell_layers(layers)
 
     store.close = closed  # type: ignore[attr-defined]

@@ -119,17 +119,20 @@ def load_ledger(
     return {key: store[key] for key in store.keys() if key not in ENTRIES}
 
 
-def know_values(store: Mapping[str, np.ndarray]) -> None:
-    """Knows what a stored ledger says of the values in its file, whichever model takes them.
+def ledger_and_values(
+    store: Mapping[str, np.ndarray],
+) -> tuple[PrivacyLedger, np.ndarray | None]:
+    """What a store says was spent, and on which values; a damaged ledger says that it is unknown.
 
-    Of a damaged one it is known that something was spent.
+    Returns:
+        The ledger; and what `Spending.know` takes, None where that is damaged or not there.
     """
     try:
         ledger = _ledger_in(store)
     except ValueError:
         ledger = PrivacyLedger(prior_spend_unknown=True)
-    with contextlib.suppress(ValueError, TypeError, KeyError):  # none, or damaged as well
-        SPENDING.know(store[_VALUES], ledger)
+    values = store.get(_VALUES, np.zeros(1))
+    return ledger, values if values.ndim == 2 and values.dtype == np.uint64 else None
 
 
 def _ledger_in(store: Mapping[str, np.ndarray]) -> PrivacyLedger:

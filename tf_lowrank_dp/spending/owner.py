@@ -183,18 +183,18 @@ class Spending:
                 self._traces[variable].note(digest)
                 renew(variable, self._traces[variable])
 
-    def know(self, values: np.ndarray, ledger: PrivacyLedger) -> None:
+    def know(self, values: np.ndarray, record: Record) -> None:
         """Takes what `values_to_save` told of values in a file, whoever will hold them."""
-        self._values.add(values, Record(ledger))
+        self._values.add(values, record)
 
-    def recognise(self, variables: Iterable[Thing]) -> None:
-        """Adds to variables what any file that was loaded says of the values that they hold."""
+    def recognise(self, variables: Iterable[Thing]) -> list[Thing]:
+        """Adds to variables what any file says of the values that they hold, and gives these."""
         unseen = [v for v in variables if not self._values.of_size(v) <= self._traces.runs_of(v)]
-        new = [v for v in unseen if not self._traces.records([v])]
-        for variable, records in zip(unseen, self._values.records(unseen), strict=True):
+        found = list(zip(unseen, self._values.records(unseen), strict=True))
+        for variable, records in found:
             if records:
                 self._traces.recognise(variable, records)
-        self.see(new)  # of others it may be known that somebody has changed them
+        return [variable for variable, records in found if records]
 
     def tell_layers(self, things: Iterable[Thing]) -> None:
         """Adds to layers what is on record for their variables, which quantisation may replace."""
