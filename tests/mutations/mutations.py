@@ -1108,10 +1108,10 @@ MUTATIONS = [
         "accounting/test_ledger.py::test_steps_only_grow",
     ),
     mutation(
-        15, "a model forgets what was spent on weights that it loads",
+        15, "an optimizer takes no ledger from a file, or that there is none",
         "optimizers/ledger_in_file.py", "SPENDING.adopt([optimizer], ledger, values)", "pass",
-        "contracts/test_saved_files.py::"
-        "test_a_file_without_digests_keeps_its_ledger_when_its_model_is_compiled_anew",
+        "faults/test_checkpoints.py::"
+        "test_weights_that_come_without_a_ledger_leave_the_spend_unknown[model.weights.h5-True]",
     ),
     mutation(
         15, "a checkpoint whose ledger is left out counts as free", "training/saving.py",
