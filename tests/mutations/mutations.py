@@ -1970,4 +1970,11 @@ MUTATIONS = [
         "test_a_file_that_is_loaded_without_its_optimizer_brings_what_was_spent"
         "[kernels_that_are_merged]",
     ),
+    mutation(
+        15, "what a regulariser is given of a private teacher costs nothing",
+        "training/judged_graphs.py", "        given += part.given\n", "",
+        "training/test_spent_follows_variables.py::"
+        "test_a_graph_that_asks_a_private_teacher_beside_forward_has_spent_what_that_has"
+        "[as_its_regulariser_was_told]",
+    ),
 ]  # fmt: skip

@@ -467,6 +467,24 @@ def towards_its_weights(teacher, student, trainer, forward):
     return step
 
 
+class Pull(keras.regularizers.Regularizer):
+    towards = 0.0
+
+    def __call__(self, weights):
+        return tf.reduce_sum((weights - self.towards) ** 2)
+
+
+def as_its_regulariser_was_told(teacher, student, trainer, forward):
+    student.layers[-1].kernel.regularizer = pull = Pull()
+
+    def step(batch):
+        pull.towards = tf.reduce_mean(teacher.layers[-1].kernel)
+        gradients = trainer.gradients(forward, {**batch, "wanted": tf.one_hot(batch["y"], 3)})
+        trainer.apply(gradients)
+
+    return step
+
+
 @pytest.mark.parametrize(
     "made",
     [
@@ -474,6 +492,7 @@ def towards_its_weights(teacher, student, trainer, forward):
         soft_labels_for_a_function_inside,
         present_by_its_word,
         towards_its_weights,
+        as_its_regulariser_was_told,
     ],
 )
 def test_a_graph_that_asks_a_private_teacher_beside_forward_has_spent_what_that_has(

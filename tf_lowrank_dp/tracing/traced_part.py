@@ -32,11 +32,13 @@ class TracedPart:
         digest: of what it computes.
         writes: operations that change state or leave TensorFlow, by type and name.
         reads: handles of the variables that it reads.
+        given: tensors of graphs that it reads, from outside of it.
     """
 
     digest: bytes
     writes: tuple[str, ...]
     reads: tuple[tf.Tensor, ...]
+    given: tuple[tf.Tensor, ...]
 
 
 def traced_part(graph: tf.Graph, before: int, batch: Sequence[tf.Tensor] = ()) -> TracedPart:
@@ -52,6 +54,7 @@ def traced_part(graph: tf.Graph, before: int, batch: Sequence[tf.Tensor] = ()) -
     library = _Library(functions_of(definition))
     leaves = {tensor.name: index for index, tensor in enumerate(batch)}
     reads: dict[int, tf.Tensor] = {}
+    given: dict[int, tf.Tensor] = {}
 
     def outside(name: str) -> tuple:
         """What tells a tensor from outside of the piece from others that it could be."""
@@ -60,11 +63,13 @@ def traced_part(graph: tf.Graph, before: int, batch: Sequence[tf.Tensor] = ()) -
         tensor = captured(graph.get_tensor_by_name(name))
         if tensor.dtype == tf.resource:
             reads[id(tensor)] = tensor
+        elif tf.is_symbolic_tensor(tensor):
+            given[id(tensor)] = tensor
         return "outside", *_origin(tensor)
 
     nodes = [node for node in definition.node if node.name in names]
     digest = library.digest_of(nodes, (), outside=outside)
-    return TracedPart(digest, tuple(library.writes), tuple(reads.values()))
+    return TracedPart(digest, (*library.writes,), (*reads.values(),), (*given.values(),))
 
 
 def captured(tensor: tf.Tensor) -> tf.Tensor:

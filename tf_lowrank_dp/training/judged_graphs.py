@@ -199,8 +199,11 @@ class JudgedGraphs:
         return len(self._read)
 
     @contextlib.contextmanager
-    def watched_update(self) -> Iterator[None]:
+    def watched_update(self, given: list[tf.Tensor]) -> Iterator[None]:
         """Context in which an update of the weights is traced: counts what that reads.
+
+        Args:
+            given: gets the tensors of graphs that the update is computed from.
 
         Raises:
             UnsupportedModelError: it reads what metrics write.
@@ -208,7 +211,9 @@ class JudgedGraphs:
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         yield
-        self._count(traced_part(graph, before))
+        part = traced_part(graph, before)
+        given += part.given
+        self._count(part)
 
     @contextlib.contextmanager
     def watched_metrics(self) -> Iterator[None]:

@@ -93,7 +93,7 @@ def apply_gradients(
     gradients: Sequence[tf.Tensor],
     judged: JudgedGraphs | None,
     with_penalties: bool = True,
-) -> None:
+) -> list[tf.Tensor]:
     """Adds the gradients of weight regularisers and hands the sum to the inner optimizer.
 
     Guarantee: what was spent on other models' variables that regularisers, constraints or the inner
@@ -107,14 +107,18 @@ def apply_gradients(
         gradients: of the trainable variables.
         judged: counts what is read; None before the first release of a custom loop.
         with_penalties: whether weight regularisers count.
+
+    Returns:
+        Tensors of the graph, if this is one, that the update is computed from.
     """
     variables = model.trainable_variables
+    given: list[tf.Tensor] = []
 
     def update(*gradients: tf.Tensor) -> None:
         with contextlib.ExitStack() as around:
             around.enter_context(space.updating())
             if judged is not None and not tf.executing_eagerly():
-                around.enter_context(judged.watched_update())
+                around.enter_context(judged.watched_update(given))
             penalties = regularization_gradients(model) if with_penalties else []
             if penalties:
                 pairs = zip(gradients, penalties, strict=True)
@@ -131,6 +135,7 @@ def apply_gradients(
         update(*gradients)
     if judged is not None and judged.number_read > read_before:
         tell_what_is_written_beside(model)  # others may write what it reads from now on
+    return given
 
 
 def _is_updated_by_libraries(optimizer: DPOptimizer, variables: Sequence[keras.Variable]) -> bool:

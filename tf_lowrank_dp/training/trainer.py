@@ -216,13 +216,14 @@ class PrivateTrainer:
         refused = refuse(checks)
         look(self._model)
         if not tf.executing_eagerly():
-            count_what_is_behind(self._model, self._run, gradients, self._handed_out, added=True)
             compared = SPENDING.compare_in_graph(values_of(self._model))
             with tf.control_dependencies([*refused, *compared]):
                 gradients = withheld(gradients, checks)
         space = self._run.engine.space
         optimizer, judged = private_optimizer(self._model), self._run.judged
-        apply_gradients(self._model, optimizer, space, gradients, judged)
+        given = apply_gradients(self._model, optimizer, space, gradients, judged)
+        if not tf.executing_eagerly():
+            count_what_is_behind(self._model, self._run, given, self._handed_out, added=True)
         self._handed_out.applied()
         note = SPENDING.see if tf.executing_eagerly() else SPENDING.left_in_graph
         note(values_of(self._model))
