@@ -34,6 +34,16 @@ def test_a_model_without_private_steps_has_spent_nothing():
     assert not np.any(spent.get_ydata())
 
 
+def test_an_unknown_prior_spend_is_in_the_legend():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3)
+    tfdp.make_private(model).compile(optimizer, "mse")
+    model.fit(np.ones((16, 3)), np.ones((16, 2)), batch_size=8, verbose=0)
+    model.set_weights([value + 1.0 for value in model.get_weights()])
+    (spent,) = tfdp.plot_privacy(model).axes[0].lines
+    assert spent.get_label() == "spent, prior spend unknown"
+
+
 def test_what_names_adapted_layers_is_no_run():
     normalization = keras.layers.Normalization()
     x, y = np.ones((16, 3)), np.ones((16, 2))

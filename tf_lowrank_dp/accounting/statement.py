@@ -109,10 +109,12 @@ def statement(
     lines += [f"Warning: {note}" for note in notes]
     lines += _entry_lines("Released", ledger.entries)
     lines += _entry_lines("Planned", planned)
+    is_guaranteed = not (reasons or ledger.prior_spend_unknown or math.isinf(spent))
+    whose = "The guarantee holds for the trained weights" if is_guaranteed else "Epsilon is known"
     lines += [
         f"Neighbouring data sets differ by {neighbours_of([*ledger.entries, *planned], size)}.",
         f"Accountant: {ACCOUNTANTS[accountant]}.",
-        "The guarantee holds for the trained weights under these assumptions:",
+        f"{whose} under these assumptions:",
         *(f"  - {assumption}" for assumption in assumptions_of(ledger, planned, size)),
     ]
     return "\n".join(_wrapped(line) for line in lines)

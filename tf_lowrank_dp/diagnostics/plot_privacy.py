@@ -44,7 +44,8 @@ def plot_privacy(model: keras.Model, delta: float | None = None) -> Figure:
     curve = epsilon_curve(ledger, delta, accountant=accountant_of(model))
     figure = new_figure(6.0, 3.5)
     axes = figure.subplots()
-    axes.plot(*zip(*curve, strict=True), label="spent")
+    spent = "spent, prior spend unknown" if ledger.prior_spend_unknown else "spent"
+    axes.plot(*zip(*curve, strict=True), label=spent)
     optimizer = getattr(model, "optimizer", None)
     if isinstance(optimizer, DPOptimizer) and optimizer.epsilon is not None:
         target = optimizer.epsilon
