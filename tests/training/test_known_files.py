@@ -162,6 +162,14 @@ def test_files_that_are_loaded_one_after_another_are_known(private, data, tmp_pa
     assert not ledger_of(other).prior_spend_unknown
 
 
+def test_a_model_that_was_loaded_without_its_optimizer_writes_no_ledger(fitted, tmp_path):
+    """By which those who protect other data than the file's leave it behind, in a process each."""
+    files = tmp_path / "first.keras", tmp_path / "second.keras"
+    fitted.save(files[0])
+    keras.models.load_model(files[0], compile=False).save(files[1])
+    assert [b"privacy_ledger" in file.read_bytes() for file in files] == [True, False]
+
+
 def test_values_of_other_files_are_public(fitted, tmp_path):
     tfdp.make_standard(fitted).save_weights(tmp_path / "other.weights.h5")
     other = of_one_layer()
