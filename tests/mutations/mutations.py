@@ -1977,4 +1977,19 @@ MUTATIONS = [
         "test_a_graph_that_asks_a_private_teacher_beside_forward_has_spent_what_that_has"
         "[as_its_regulariser_was_told]",
     ),
+    mutation(
+        13, "graphs know what a budget allowed before a release was recorded",
+        "training/other_releases.py", "    look(model)\n    tell_graphs(model)\n",
+        "    look(model)\n",
+        "training/test_budget.py::"
+        "test_the_graph_of_a_loop_knows_what_was_recorded_since_it_was_traced"
+        "[a_release_is_recorded]",
+    ),
+    mutation(
+        13, "what a graph was planned for is final, whatever is recorded",
+        "training/budget.py", "    run.limit.left(run, _FURTHER * run.limit.planned)\n", "",
+        "training/test_budget.py::"
+        "test_the_graph_of_a_loop_knows_what_was_recorded_since_it_was_traced"
+        "[another_model_is_mixed_in]",
+    ),
 ]  # fmt: skip

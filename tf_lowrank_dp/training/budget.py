@@ -12,7 +12,7 @@ from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 from tf_lowrank_dp.spending import SPENDING, file_of
 from tf_lowrank_dp.training.draws import Check
 from tf_lowrank_dp.training.start_run import begin
-from tf_lowrank_dp.training.state import Run, look, note_in_file, state_of
+from tf_lowrank_dp.training.state import Run, find_run, look, note_in_file, state_of
 from tf_lowrank_dp.training.step_limit import StepLimit
 from tf_lowrank_dp.training.train_step import private_optimizer
 
@@ -62,12 +62,23 @@ def budget_in_graph(model: keras.Model) -> list[Check]:
     return [*checks, (run.engine.steps < run.allowed_in_graphs, message)]
 
 
+def tell_graphs(model: keras.Model) -> None:
+    """Tells the graphs that train a model what its budget allows, after others have added to it.
+
+    Args:
+        model: for which something was recorded, by a call that names it.
+    """
+    run = find_run(model)
+    if run is not None and run.version != SPENDING.version:
+        begin(run, model)
+        allow_in_graphs(run)
+
+
 def allow_in_graphs(run: Run) -> None:
     """Tells the graphs that train a model how many releases its budget allows them now."""
     if run.limit is None:
         return
-    if not run.limit.is_final:
-        run.limit.left(run, _FURTHER * run.limit.planned)
+    run.limit.left(run, _FURTHER * run.limit.planned)
     with tf.init_scope():
         run.allowed_in_graphs.assign(run.limit.allowed)
 

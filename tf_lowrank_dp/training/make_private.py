@@ -14,6 +14,7 @@ from tf_lowrank_dp._keras.compiled import record_loss_scaling, record_optimizer
 from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.spending import open_file
 from tf_lowrank_dp.training.agreement import refuse_other_workers
+from tf_lowrank_dp.training.budget import tell_graphs
 from tf_lowrank_dp.training.fit import evaluate, fit, predict
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.preprocessed import keep_no_words_of
@@ -47,6 +48,15 @@ def compile_private(model: keras.Model, *args: Any, **kwargs: Any) -> None:
     look(model)
 
 
+def load_private(model: keras.Model, *args: Any, **kwargs: Any) -> None:
+    """Loads as `saving.load_weights`; `model.load_weights` of a model that was made private.
+
+    What the file says was spent counts in the graphs of a custom loop that goes on.
+    """
+    load_weights(model, *args, **kwargs)
+    tell_graphs(model)
+
+
 _METHODS: dict[str, Callable] = {
     "train_step": train_step,
     "make_train_function": make_train_function,
@@ -56,7 +66,7 @@ _METHODS: dict[str, Callable] = {
     "compile": compile_private,
     "save": save,
     "save_weights": save_weights,
-    "load_weights": load_weights,
+    "load_weights": load_private,
     "save_own_variables": save_own_variables,
 }
 

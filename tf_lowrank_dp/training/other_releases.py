@@ -17,6 +17,7 @@ from tf_lowrank_dp.accounting.sampling import DrawnBy, Unit
 from tf_lowrank_dp.sampling import PoissonSampler, Records
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.spending.trace import Thing, refuse_unbuilt
+from tf_lowrank_dp.training.budget import tell_graphs
 from tf_lowrank_dp.training.function_code import layers_used_by
 from tf_lowrank_dp.training.refused_history import refuse_release
 from tf_lowrank_dp.training.state import (
@@ -114,6 +115,7 @@ def record(
     SPENDING.add(things, PrivacyLedger(release.entries))  # callers may hold theirs
     note_in_file(model)
     look(model)
+    tell_graphs(model)
 
 
 def adapted_layers(model: keras.Model, *functions: Callable | None) -> list[str]:

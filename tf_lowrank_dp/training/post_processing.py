@@ -18,6 +18,7 @@ from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.record import hold
 from tf_lowrank_dp.spending.trace import Thing, refuse_unbuilt
+from tf_lowrank_dp.training.budget import tell_graphs
 from tf_lowrank_dp.training.other_releases import adapted_parts
 from tf_lowrank_dp.training.state import look, note_in_file, things_of
 from tf_lowrank_dp.training.watched_weights import tell_changes
@@ -85,6 +86,7 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
 
     with SPENDING.tellers.inside(tell):
         yield
+    tell_graphs(model)
     if any(SPENDING.records(things_of(other)) for other in others):
         refuse_unbuilt(model)
 
