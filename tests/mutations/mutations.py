@@ -1972,7 +1972,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what a regulariser is given of a private teacher costs nothing",
-        "training/judged_graphs.py", "        given += part.given\n", "",
+        "training/train_step.py", "[*part.given, *part.reads]", "part.reads",
         "training/test_spent_follows_variables.py::"
         "test_a_graph_that_asks_a_private_teacher_beside_forward_has_spent_what_that_has"
         "[as_its_regulariser_was_told]",
@@ -1991,5 +1991,13 @@ MUTATIONS = [
         "training/test_budget.py::"
         "test_the_graph_of_a_loop_knows_what_was_recorded_since_it_was_traced"
         "[another_model_is_mixed_in]",
+    ),
+    mutation(
+        15, "an update that is traced before the first release is not looked at",
+        "training/train_step.py", "        if not tf.executing_eagerly():\n                around",
+        "        if not tf.executing_eagerly() and judged is not None:\n                around",
+        "training/test_spent_follows_variables.py::"
+        "test_a_graph_that_asks_a_private_teacher_beside_forward_has_spent_what_that_has"
+        "[towards_its_weights_as_traced_before_any_release]",
     ),
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
 from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
+from tf_lowrank_dp.tracing.traced_part import TracedPart
 from tf_lowrank_dp.tracing.written import written_variables
 from tf_lowrank_dp.training.chosen_method import Step, choose, part_of_this_graph
 
@@ -154,7 +154,7 @@ class JudgedGraphs:
                 "at: it changed since, or draws random numbers in Python. Draw them with "
                 "keras.random, and call fit (or make the trainer) again after a change."
             )
-        self._count(parts[0])  # other variables may be in the same places
+        self.count(parts[0])  # other variables may be in the same places
 
     def _accept(self, part: TracedPart) -> None:
         if part.writes:
@@ -166,9 +166,14 @@ class JudgedGraphs:
                 "TensorFlow or keras.ops, and keep statistics outside of the model."
             )
         self._digests.add(part.digest)
-        self._count(part)
+        self.count(part)
 
-    def _count(self, part: TracedPart) -> None:
+    def count(self, part: TracedPart) -> None:
+        """Counts what a part of a step reads.
+
+        Raises:
+            UnsupportedModelError: it reads what metrics write.
+        """
         self.add_reads(part.reads)
         self._refuse_what_comes_back()
 
@@ -197,23 +202,6 @@ class JudgedGraphs:
     def number_read(self) -> int:
         """How many variables steps were seen to read so far."""
         return len(self._read)
-
-    @contextlib.contextmanager
-    def watched_update(self, given: list[tf.Tensor]) -> Iterator[None]:
-        """Context in which an update of the weights is traced: counts what that reads.
-
-        Args:
-            given: gets the tensors of graphs that the update is computed from.
-
-        Raises:
-            UnsupportedModelError: it reads what metrics write.
-        """
-        graph = tf.compat.v1.get_default_graph()
-        before = len(graph.get_operations())
-        yield
-        part = traced_part(graph, before)
-        given += part.given
-        self._count(part)
 
     @contextlib.contextmanager
     def watched_metrics(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import keras
 import tensorflow as tf
@@ -14,6 +14,7 @@ from tf_lowrank_dp.optimizers.base import DPOptimizer
 from tf_lowrank_dp.per_example.units import Units
 from tf_lowrank_dp.release.space import ReleaseSpace
 from tf_lowrank_dp.sampling.batch import PRESENCE, ROW_WEIGHT, unpack_batch
+from tf_lowrank_dp.tracing.traced_part import traced_part
 from tf_lowrank_dp.training.added_losses import regularization_gradients
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
@@ -109,7 +110,7 @@ def apply_gradients(
         with_penalties: whether weight regularisers count.
 
     Returns:
-        Tensors of the graph, if this is one, that the update is computed from.
+        Tensors, and handles of variables, that the update is computed from, if this is a graph.
     """
     variables = model.trainable_variables
     given: list[tf.Tensor] = []
@@ -117,8 +118,8 @@ def apply_gradients(
     def update(*gradients: tf.Tensor) -> None:
         with contextlib.ExitStack() as around:
             around.enter_context(space.updating())
-            if judged is not None and not tf.executing_eagerly():
-                around.enter_context(judged.watched_update(given))
+            if not tf.executing_eagerly():
+                around.enter_context(_watched(judged, given))
             penalties = regularization_gradients(model) if with_penalties else []
             if penalties:
                 pairs = zip(gradients, penalties, strict=True)
@@ -136,6 +137,18 @@ def apply_gradients(
     if judged is not None and judged.number_read > read_before:
         tell_what_is_written_beside(model)  # others may write what it reads from now on
     return given
+
+
+@contextlib.contextmanager
+def _watched(judged: JudgedGraphs | None, given: list[tf.Tensor]) -> Iterator[None]:
+    """Context in which an update is traced; what it is computed from is counted, and added."""
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
+    yield
+    part = traced_part(graph, before)
+    given += [*part.given, *part.reads]
+    if judged is not None:
+        judged.count(part)
 
 
 def _is_updated_by_libraries(optimizer: DPOptimizer, variables: Sequence[keras.Variable]) -> bool:
