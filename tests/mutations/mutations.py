@@ -449,7 +449,7 @@ MUTATIONS = [
     mutation(
         15, "the file of a model that is compiled anew holds an empty ledger",
         "optimizers/ledger_in_file.py",
-        "in models_compiled_with(optimizer):\n        SPENDING", "in ():\n        SPENDING",
+        "in models_compiled_with(optimizer):\n        link", "in ():\n        link",
         "training/test_spent_follows_variables.py::"
         "test_a_loaded_model_that_is_compiled_anew_keeps_its_ledger_in_the_next_file",
     ),
@@ -1999,5 +1999,18 @@ MUTATIONS = [
         "training/test_spent_follows_variables.py::"
         "test_a_graph_that_asks_a_private_teacher_beside_forward_has_spent_what_that_has"
         "[towards_its_weights_as_traced_before_any_release]",
+    ),
+    mutation(
+        15, "a callback may save a model without what was spent", "training/saving.py",
+        "    if any(isinstance(each, _ORBAX) for each in callbacks):\n", "    if False:\n",
+        "training/test_known_files.py::"
+        "test_a_checkpoint_that_keeps_no_ledger_is_refused_before_anything_is_spent",
+    ),
+    mutation(
+        15, "steps of an optimizer's state of which nothing is known are none",
+        "optimizers/ledger_in_file.py",
+        "        if int(present_value(optimizer.iterations)) > 0:\n", "        if False:\n",
+        "training/test_known_files.py::"
+        "test_a_state_with_steps_of_which_nothing_is_known_is_unknown[the model]",
     ),
 ]  # fmt: skip

@@ -170,6 +170,35 @@ def test_a_model_that_was_loaded_without_its_optimizer_writes_no_ledger(fitted, 
     assert [b"privacy_ledger" in file.read_bytes() for file in files] == [True, False]
 
 
+class Orbax(keras.callbacks.OrbaxCheckpoint):
+    """Keras' callback as it is in a process without orbax-checkpoint."""
+
+    def __init__(self):
+        keras.callbacks.Callback.__init__(self)
+
+
+def test_a_checkpoint_that_keeps_no_ledger_is_refused_before_anything_is_spent(fitted, data):
+    """0.00 was stated of a model that was loaded from one, for 12.06."""
+    before = ledger_of(fitted).num_steps
+    with pytest.raises(ValueError, match="BackupAndRestore"):
+        fitted.fit(*data(), batch_size=6, verbose=0, callbacks=[Orbax()])
+    assert ledger_of(fitted).num_steps == before
+
+
+@pytest.mark.parametrize("asked", ["the model", "its optimizer", "after make_private"])
+def test_a_state_with_steps_of_which_nothing_is_known_is_unknown(fitted, asked):
+    """As Keras loads a checkpoint of Orbax: the model of its config, and then the state."""
+    config = keras.saving.serialize_keras_object(fitted)
+    model, copy = (keras.saving.deserialize_keras_object(config) for _ in range(2))
+    model.set_state_tree(fitted.get_state_tree(value_format="numpy_array"))
+    if asked == "its optimizer":
+        assert model.optimizer.ledger.prior_spend_unknown
+    elif asked == "after make_private":
+        tfdp.make_private(model)
+    assert ledger_of(model).prior_spend_unknown
+    assert not ledger_of(copy).prior_spend_unknown  # whose weights are new
+
+
 def test_values_of_other_files_are_public(fitted, tmp_path):
     tfdp.make_standard(fitted).save_weights(tmp_path / "other.weights.h5")
     other = of_one_layer()

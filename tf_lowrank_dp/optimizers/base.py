@@ -293,4 +293,4 @@ class DPOptimizer(keras.optimizers.Optimizer):
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
         inner = keras.optimizers.deserialize(config["optimizer"], custom_objects)
-        return cls(**{**config, "optimizer": inner})
+        return ledger_in_file.made_of_config(cls(**{**config, "optimizer": inner}))

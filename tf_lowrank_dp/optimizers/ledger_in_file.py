@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import TypeVar
 
 import keras
 import numpy as np
@@ -19,6 +21,7 @@ from tf_lowrank_dp._keras.compiled import (
 from tf_lowrank_dp._keras.layers import layers_of
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.spending.present import present_value
 from tf_lowrank_dp.spending.record import grow_elsewhere
 
 _WHILE_FIT_GOES_ON = (
@@ -27,7 +30,9 @@ _WHILE_FIT_GOES_ON = (
     "ledger counts: the file says 'prior spend unknown'. Save in a callback, such as "
     "keras.callbacks.ModelCheckpoint, or after fit."
 )
+Private = TypeVar("Private", bound=keras.optimizers.Optimizer)
 ENTRIES = _LEDGER, _VALUES, _FORMAT = "privacy_ledger", "private_values", "format"
+_MADE_OF_CONFIG: weakref.WeakSet = weakref.WeakSet()  # and no file has brought a ledger since
 _LOADED: contextvars.ContextVar[list[int]] = contextvars.ContextVar("loaded")
 
 
@@ -80,6 +85,26 @@ def ledger_of(optimizer: keras.optimizers.Optimizer) -> PrivacyLedger:
     return SPENDING.ledger([optimizer])
 
 
+def made_of_config(optimizer: Private) -> Private:
+    """Notes that an optimizer was made of a config, whose ledger a file may bring; gives it."""
+    _MADE_OF_CONFIG.add(optimizer)
+    return optimizer
+
+
+def link(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> None:
+    """Notes that an optimizer keeps the ledger of all of a model that is compiled with it.
+
+    Guarantee: where it was made of a config and has taken steps of which nothing is known, these
+    are unknown: others than Keras' files have brought its state and the weights, such as a
+    checkpoint of Orbax.
+    """
+    things = [*layers_of(model), *model.weights]
+    SPENDING.link(optimizer, things)
+    if optimizer in _MADE_OF_CONFIG and optimizer.built and not SPENDING.records([optimizer]):
+        if int(present_value(optimizer.iterations)) > 0:
+            SPENDING.mark_unknown([optimizer, *optimizer.variables, *things])
+
+
 @contextlib.contextmanager
 def ledgers_looked_for() -> Iterator[list[int]]:
     """Gives a list of `id(optimizer)` of those whose ledger was looked for in a file inside."""
@@ -106,6 +131,7 @@ def load_ledger(
         ValueError: the stored ledger is damaged.
     """
     _LOADED.get([]).append(id(optimizer))
+    _MADE_OF_CONFIG.discard(optimizer)
     for model in _link(optimizer):
         if model.optimizer is optimizer:
             record_loss_scaling(model, False)
@@ -166,6 +192,6 @@ def _link(optimizer: keras.optimizers.Optimizer) -> list[keras.Model]:
     """Notes that the optimizer belongs to all models that are compiled with it, and gives them."""
     found = []
     for model in models_compiled_with(optimizer):
-        SPENDING.link(optimizer, [*layers_of(model), *model.weights])
+        link(optimizer, model)
         found.append(model)
     return found

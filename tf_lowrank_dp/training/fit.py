@@ -34,7 +34,7 @@ from tf_lowrank_dp.training.preprocessed import is_task
 from tf_lowrank_dp.training.private_choices import validates_private, warn_about_choices
 from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.running_fit import refuse_nesting, running
-from tf_lowrank_dp.training.saving import restore_backup
+from tf_lowrank_dp.training.saving import refuse_checkpoints, restore_backup
 from tf_lowrank_dp.training.start_run import start_run, units_of_parts
 from tf_lowrank_dp.training.state import look, state_of
 from tf_lowrank_dp.training.step_guards import BudgetGuard, StepGuard
@@ -139,6 +139,7 @@ def fit(
     optimizer.check_settings()
     adapted = warn_about_adapted_layers(model, augment, map_of(x), *losses_of(model))
     callbacks = as_list(callbacks)
+    refuse_checkpoints(callbacks)
     warn_about_choices(callbacks, validates_private(x, validation_data, validation_split))
     check_units(
         model,

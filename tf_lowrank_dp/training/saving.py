@@ -21,6 +21,8 @@ from tf_lowrank_dp.optimizers.ledger_in_file import ledgers_looked_for, values_o
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.state import find_state, ledger_of, look, things_of
 
+_ORBAX = getattr(keras.callbacks, "OrbaxCheckpoint", ())  # of later versions of Keras
+
 
 def save(
     model: keras.Model,
@@ -106,6 +108,21 @@ def save_weights(
 def _writes_files(model: keras.Model) -> bool:
     state = find_state(model)
     return state is None or state.workers.is_chief
+
+
+def refuse_checkpoints(callbacks: Sequence[keras.callbacks.Callback]) -> None:
+    """Refuses Keras' callback that saves a model without what was spent on it.
+
+    Raises:
+        ValueError: there is one.
+    """
+    if any(isinstance(each, _ORBAX) for each in callbacks):
+        raise ValueError(
+            "Expected callbacks whose files keep what was spent. Received: OrbaxCheckpoint, which "
+            "saves weights and slots without the ledger: a model that is loaded from it would say "
+            "that nothing was spent. Use keras.callbacks.ModelCheckpoint, or BackupAndRestore to "
+            "go on where a process has ended."
+        )
 
 
 def load_private_model(path: str) -> keras.Model:

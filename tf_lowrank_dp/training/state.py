@@ -13,7 +13,7 @@ from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.optimizers.base import DPOptimizer
-from tf_lowrank_dp.optimizers.ledger_in_file import values_of
+from tf_lowrank_dp.optimizers.ledger_in_file import link, values_of
 from tf_lowrank_dp.spending import SPENDING, Record, file_of, merged
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
@@ -122,7 +122,7 @@ def look(model: keras.Model) -> bool:
     optimizer = getattr(model, "optimizer", None)
     SPENDING.recognise(model.weights)
     if isinstance(optimizer, DPOptimizer):
-        SPENDING.link(optimizer, [*layers_of(model), *model.weights])
+        link(optimizer, model)
     run = find_run(model)
     if run is not None:
         SPENDING.look_at_what_is_read(run.record)
