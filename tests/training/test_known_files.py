@@ -170,7 +170,7 @@ def test_a_model_that_was_loaded_without_its_optimizer_writes_no_ledger(fitted, 
     assert [b"privacy_ledger" in file.read_bytes() for file in files] == [True, False]
 
 
-@pytest.mark.skipif(not hasattr(keras.callbacks, "OrbaxCheckpoint"), reason="Keras before 3.13")
+@pytest.mark.skipif(not hasattr(keras.callbacks, "OrbaxCheckpoint"), reason="no such callback")
 def test_a_checkpoint_that_keeps_no_ledger_is_refused_before_anything_is_spent(fitted, data):
     """0.00 was stated of a model that was loaded from one, for 12.06."""
     before = ledger_of(fitted).num_steps
