@@ -1431,7 +1431,7 @@ MUTATIONS = [
         15, "steps before the look that finds a change do not count", "spending/traces.py",
         "reading.looked_at if unknown else run.steps", "run.steps",
         "training/test_unknown_by_what_is_read.py::"
-        "test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop[True]",
+        "test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop[True-the student]",
     ),
     mutation(
         15, "a graph compares after its first update only", "spending/owner.py",
@@ -2012,5 +2012,12 @@ MUTATIONS = [
         "        if int(present_value(optimizer.iterations)) > 0:\n", "        if False:\n",
         "training/test_known_files.py::"
         "test_a_state_with_steps_of_which_nothing_is_known_is_unknown[the model]",
+    ),
+    mutation(
+        15, "files that Keras writes do not look at what a graph has read",
+        "optimizers/ledger_in_file.py",
+        "        SPENDING.look_at_what_is_read(model.weights)\n", "",
+        "training/test_unknown_by_what_is_read.py::"
+        "test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop[True-a file by Keras]",
     ),
 ]  # fmt: skip

@@ -89,9 +89,10 @@ def test_a_teacher_that_a_callback_trains_ordinarily(student, teacher, data):
     assert is_unknown(learner)
 
 
+@pytest.mark.parametrize("asked", ["the student", "its optimizer", "a file by Keras"])
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop(
-    private, small_model, teacher, data, in_graph
+    private, small_model, teacher, data, in_graph, asked, tmp_path
 ):
     learner = private(small_model(seed=1), noise_multiplier=2.0, delta=DELTA)
     sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=6)
@@ -102,6 +103,11 @@ def test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop(
     assert not is_unknown(learner)
     ordinarily_trained(teacher, data)
     step(next(batches))
+    if asked == "its optimizer":
+        assert learner.optimizer.ledger.prior_spend_unknown
+    elif asked == "a file by Keras":
+        keras.saving.save_model(learner, tmp_path / "learner.keras")
+        assert is_unknown(keras.models.load_model(tmp_path / "learner.keras"))
     assert is_unknown(learner)
 
 

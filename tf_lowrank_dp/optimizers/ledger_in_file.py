@@ -80,6 +80,7 @@ def ledger_of(optimizer: keras.optimizers.Optimizer) -> PrivacyLedger:
     """What was spent on all models that are compiled with the optimizer, private or not yet."""
     for model in _link(optimizer):
         SPENDING.recognise(model.weights)
+        SPENDING.look_at_what_is_read(model.weights)
         SPENDING.check(values_of(model))
         SPENDING.tell_layers(layers_of(model))
     return SPENDING.ledger([optimizer])

@@ -109,7 +109,7 @@ class Spending:
         known = {id(handle) for handle in alive(handles_read)}
         handles_read += [weakref.ref(each) for each in handles if id(each) not in known]
         self._traces.attach(alive(reading.updated), self.records(self._traces.read_by(run)))
-        self.look_at_what_is_read(run)
+        self.look_at_what_is_read(alive(reading.updated))
 
     def reads_of_others(self, run: Record) -> bool:
         """Whether the steps of a run read variables that are not of its model and optimizer."""
@@ -119,20 +119,20 @@ class Spending:
         """Handles of those, but for what is added to gradients, of which nothing is on record."""
         return self._traces.handles_without_record(run)
 
-    def look_at_what_is_read(self, run: Record) -> None:
-        """Looks at what the steps of a run read in other models, as `recognise` and `check` do.
+    def look_at_what_is_read(self, updated: Iterable[Thing]) -> None:
+        """Looks at what the steps that update these things read elsewhere, as `check` does.
 
         What others have changed there since the last look, a step since then may have read.
         """
-        reading = run.reading
-        handles = self._traces.handles_of_others(run)
-        read = [value for value in map(value_behind, handles) if value is not None]
-        came = self._values.records([value for value in read if self._values.of_size(value)])
-        self._traces.attach(alive(reading.updated), frozenset().union(*came))
-        known = self._traces.known_only_to(run)
-        self.check([variable for thing in known for variable in values_kept_in(thing)])
-        self.tell_layers(known)
-        reading.looked_at = run.steps
+        for run in frozenset().union(*map(self._traces.runs_of, updated)):
+            reading, handles = run.reading, self._traces.handles_of_others(run)
+            read = [value for value in map(value_behind, handles) if value is not None]
+            came = self._values.records([value for value in read if self._values.of_size(value)])
+            self._traces.attach(alive(reading.updated), frozenset().union(*came))
+            known = self._traces.known_only_to(run)
+            self.check([variable for thing in known for variable in values_kept_in(thing)])
+            self.tell_layers(known)
+            reading.looked_at = run.steps
 
     def link(self, optimizer: Thing, things: Iterable[Thing], loadable: Sequence = ()) -> None:
         """States that an optimizer keeps the ledger of these things, in files and from files.

@@ -123,9 +123,7 @@ def look(model: keras.Model) -> bool:
     SPENDING.recognise(model.weights)
     if isinstance(optimizer, DPOptimizer):
         link(optimizer, model)
-    run = find_run(model)
-    if run is not None:
-        SPENDING.look_at_what_is_read(run.record)
+    SPENDING.look_at_what_is_read(model.weights)
     found = SPENDING.check(values_of(model))
     SPENDING.tell_layers(layers_of(model))
     if found:
