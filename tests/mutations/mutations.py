@@ -2016,8 +2016,14 @@ MUTATIONS = [
     mutation(
         15, "files that Keras writes do not look at what a graph has read",
         "optimizers/ledger_in_file.py",
-        "        SPENDING.look_at_what_is_read(model.weights)\n", "",
+        "        SPENDING.look_at_what_is_read(values_of(model))\n", "",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop[True-a file by Keras]",
+    ),
+    mutation(
+        15, "a part does not know what others changed of the rest", "spending/owner.py",
+        "            self.check(self._traces.values_read_by(run, without=checked))\n", "",
+        "training/test_unknown_by_what_is_read.py::"
+        "test_a_part_knows_what_others_changed_of_the_rest_between_steps[True-another layer]",
     ),
 ]  # fmt: skip

@@ -89,7 +89,7 @@ def test_a_teacher_that_a_callback_trains_ordinarily(student, teacher, data):
     assert is_unknown(learner)
 
 
-@pytest.mark.parametrize("asked", ["the student", "its optimizer", "a file by Keras"])
+@pytest.mark.parametrize("asked", ["the student", "its optimizer", "a file by Keras", "a part"])
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop(
     private, small_model, teacher, data, in_graph, asked, tmp_path
@@ -108,7 +108,31 @@ def test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop(
     elif asked == "a file by Keras":
         keras.saving.save_model(learner, tmp_path / "learner.keras")
         assert is_unknown(keras.models.load_model(tmp_path / "learner.keras"))
+    elif asked == "a part":
+        assert is_unknown(keras.Sequential(learner.layers[:1]))
     assert is_unknown(learner)
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("changed", ["another layer", "what the optimizer keeps"])
+def test_a_part_knows_what_others_changed_of_the_rest_between_steps(
+    private, small_model, data, in_graph, changed
+):
+    """In a graph the layer whose steps had read a changed head did not say "unknown"."""
+    model = private(small_model(), keras.optimizers.SGD(momentum=0.9), noise_multiplier=2.0)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=8, steps=6)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    step = a_step(trainer, model, model, sampler, in_graph)
+    part = keras.Sequential([keras.Input((5,)), model.layers[0]])
+    batches = iter(sampler.as_dataset())
+    step(next(batches))
+    assert not is_unknown(part)
+    slots = model.optimizer.inner_optimizer.momentums
+    other = model.layers[-1].kernel if changed == "another layer" else slots[-1]
+    other.assign_add(keras.ops.ones_like(other))
+    step(next(batches))
+    assert is_unknown(part)
+    assert is_unknown(model)
 
 
 @pytest.mark.parametrize("asked", ["in its loss", "in a layer"])

@@ -23,6 +23,7 @@ from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.spending.present import present_value
 from tf_lowrank_dp.spending.record import grow_elsewhere
+from tf_lowrank_dp.spending.trace import tells_of_data
 
 _WHILE_FIT_GOES_ON = (
     "Expected a model that is saved between two of its steps. Received: a save in another thread "
@@ -42,8 +43,7 @@ def values_of(model: keras.Model) -> list[keras.Variable]:
     How far it has come and its learning rate tell nothing of the data.
     """
     of_optimizer = getattr(getattr(model, "optimizer", None), "variables", [])
-    kept = [v for v in of_optimizer if v.name not in ("iteration", "learning_rate")]
-    return [*model.weights, *kept]
+    return [*model.weights, *filter(tells_of_data, of_optimizer)]
 
 
 def save_ledger(
@@ -80,8 +80,8 @@ def ledger_of(optimizer: keras.optimizers.Optimizer) -> PrivacyLedger:
     """What was spent on all models that are compiled with the optimizer, private or not yet."""
     for model in _link(optimizer):
         SPENDING.recognise(model.weights)
-        SPENDING.look_at_what_is_read(model.weights)
         SPENDING.check(values_of(model))
+        SPENDING.look_at_what_is_read(values_of(model))
         SPENDING.tell_layers(layers_of(model))
     return SPENDING.ledger([optimizer])
 

@@ -17,7 +17,7 @@ from tf_lowrank_dp.spending.looks import by_others, expect_values, hold_values, 
 from tf_lowrank_dp.spending.marks import compare, forget, mark, mark_of, renew, unmark
 from tf_lowrank_dp.spending.record import UNKNOWN, Record, merged
 from tf_lowrank_dp.spending.tellers import Tellers
-from tf_lowrank_dp.spending.trace import Thing, alive, values_kept_in
+from tf_lowrank_dp.spending.trace import Thing, alive, values_kept_in, variables_of
 from tf_lowrank_dp.spending.traces import Traces
 from tf_lowrank_dp.spending.values import KnownValues, stored_digests
 
@@ -109,7 +109,9 @@ class Spending:
         known = {id(handle) for handle in alive(handles_read)}
         handles_read += [weakref.ref(each) for each in handles if id(each) not in known]
         self._traces.attach(alive(reading.updated), self.records(self._traces.read_by(run)))
-        self.look_at_what_is_read(alive(reading.updated))
+        updated = variables_of(alive(reading.updated))
+        self.check(updated)
+        self.look_at_what_is_read(updated)
 
     def reads_of_others(self, run: Record) -> bool:
         """Whether the steps of a run read variables that are not of its model and optimizer."""
@@ -119,20 +121,19 @@ class Spending:
         """Handles of those, but for what is added to gradients, of which nothing is on record."""
         return self._traces.handles_without_record(run)
 
-    def look_at_what_is_read(self, updated: Iterable[Thing]) -> None:
-        """Looks at what the steps that update these things read elsewhere, as `check` does.
+    def look_at_what_is_read(self, checked: Sequence[Thing]) -> None:
+        """Looks at what else goes into steps that update these variables, which were looked at.
 
         What others have changed there since the last look, a step since then may have read.
         """
-        for run in frozenset().union(*map(self._traces.runs_of, updated)):
-            reading, handles = run.reading, self._traces.handles_of_others(run)
+        for run in frozenset[Record]().union(*map(self._traces.runs_of, checked)):
+            handles = self._traces.handles_of_others(run)
             read = [value for value in map(value_behind, handles) if value is not None]
             came = self._values.records([value for value in read if self._values.of_size(value)])
-            self._traces.attach(alive(reading.updated), frozenset().union(*came))
-            known = self._traces.known_only_to(run)
-            self.check([variable for thing in known for variable in values_kept_in(thing)])
-            self.tell_layers(known)
-            reading.looked_at = run.steps
+            self._traces.attach(alive(run.reading.updated), frozenset().union(*came))
+            self.check(self._traces.values_read_by(run, without=checked))
+            self.tell_layers(self._traces.known_only_to(run))
+            run.reading.looked_at = run.steps
 
     def link(self, optimizer: Thing, things: Iterable[Thing], loadable: Sequence = ()) -> None:
         """States that an optimizer keeps the ledger of these things, in files and from files.
@@ -175,8 +176,7 @@ class Spending:
             self._values.add(values, record)
         for thing in things:
             forget(self._traces[thing])
-        kinds = (keras.Variable, tf.Variable)
-        variables = [thing for thing in things if isinstance(thing, kinds)]
+        variables = variables_of(things)
         came = self._values.records(variables)
         for variable, records, digest in zip(variables, came, digests(variables), strict=True):
             if record in records or self._traces[variable].latest not in (None, digest):

@@ -74,6 +74,16 @@ def values_kept_in(thing: Thing) -> list[keras.Variable]:
     return quantized_variables(thing) if isinstance(thing, keras.layers.Layer) else [thing]
 
 
+def variables_of(things: Iterable[Thing]) -> list[Thing]:
+    """The variables among things."""
+    return [thing for thing in things if isinstance(thing, keras.Variable | tf.Variable)]
+
+
+def tells_of_data(variable: Thing) -> bool:
+    """Whether a variable's value does: how far an optimizer has come and its rate do not."""
+    return variable.name not in ("iteration", "learning_rate")
+
+
 def refuse_unbuilt(model: keras.Model) -> None:
     """Refuses a model that something shall be recorded for before its variables exist.
 

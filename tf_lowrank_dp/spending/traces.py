@@ -21,7 +21,9 @@ from tf_lowrank_dp.spending.trace import (
     Trace,
     alive,
     quantized_variables,
+    tells_of_data,
     values_kept_in,
+    variables_of,
 )
 
 _ADDED: contextvars.ContextVar[list[Record]] = contextvars.ContextVar("added")
@@ -190,6 +192,12 @@ class Traces:
         """The variables that only the graphs of a run are known to read, such as a teacher's."""
         wanted = {id(handle) for handle in self.handles_of_others(run)}
         return alive(trace.thing for trace in self if wanted and trace.has_handle(wanted))
+
+    def values_read_by(self, run: Record, without: Iterable[Thing]) -> list[Thing]:
+        """The variables whose values go into the steps of a run, but for those given."""
+        left_out = {id(variable) for variable in without}
+        read = [kept for thing in self.read_by(run) for kept in values_kept_in(thing)]
+        return [v for v in variables_of(read) if id(v) not in left_out and tells_of_data(v)]
 
     def handles_of_others(self, run: Record) -> list[tf.Tensor]:
         """Of the variables that steps of a run read, but for those of its model and optimizer."""

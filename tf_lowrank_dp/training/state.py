@@ -123,8 +123,8 @@ def look(model: keras.Model) -> bool:
     SPENDING.recognise(model.weights)
     if isinstance(optimizer, DPOptimizer):
         link(optimizer, model)
-    SPENDING.look_at_what_is_read(model.weights)
     found = SPENDING.check(values_of(model))
+    SPENDING.look_at_what_is_read(values_of(model))
     SPENDING.tell_layers(layers_of(model))
     if found:
         note_in_file(model)
