@@ -1416,14 +1416,13 @@ MUTATIONS = [
     ),
     mutation(
         15, "what others did to what a step reads is not looked at", "spending/owner.py",
-        "for thing in known for variable in values_kept_in(thing)",
-        "for thing in [] for variable in values_kept_in(thing)",
+        "            self.check(self._traces.values_read_by(run, without=checked))\n", "",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_teacher_that_was_trained_ordinarily_before",
     ),
     mutation(
         15, "a copy of a private file that is asked costs nothing", "spending/owner.py",
-        "self._traces.attach(alive(reading.updated), frozenset().union(*came))", "pass",
+        "self._traces.attach(alive(run.reading.updated), frozenset().union(*came))", "pass",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_copy_of_a_file_that_is_asked_has_spent_what_the_file_says[in its loss]",
     ),
@@ -1810,12 +1809,20 @@ MUTATIONS = [
         "training/test_trainer.py::"
         "test_passes_of_two_trainers_of_one_run_are_those_of_the_run",
     ),
-    mutation(
+    Mutation(
         15, "what ordinary steps leave in an optimizer passes for public",
-        "optimizers/ledger_in_file.py",
-        "return [*model.weights, *kept]", "return model.weights",
-        "training/test_spent_values.py::"
-        "test_what_ordinary_steps_leave_in_an_optimizer_leaves_the_spend_unknown",
+        (
+            (
+                "optimizers/ledger_in_file.py",
+                "return [*model.weights, *filter(tells_of_data, of_optimizer)]",
+                "return model.weights",
+            ),
+            ("spending/traces.py", "for thing in self.read_by(run) for", "for thing in () for"),
+        ),
+        (
+            "training/test_spent_values.py::"
+            "test_what_ordinary_steps_leave_in_an_optimizer_leaves_the_spend_unknown",
+        ),
     ),
     mutation(
         15, "an update in eager mode is taken for what the first was", "training/train_step.py",
@@ -2021,9 +2028,9 @@ MUTATIONS = [
         "test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop[True-a file by Keras]",
     ),
     mutation(
-        15, "a part does not know what others changed of the rest", "spending/owner.py",
-        "            self.check(self._traces.values_read_by(run, without=checked))\n", "",
+        15, "a part does not know what others changed of the rest", "spending/traces.py",
+        "for thing in self.read_by(run) for", "for thing in self.known_only_to(run) for",
         "training/test_unknown_by_what_is_read.py::"
-        "test_a_part_knows_what_others_changed_of_the_rest_between_steps[True-another layer]",
+        "test_a_part_knows_what_others_changed_of_the_rest_between_steps[another layer-True]",
     ),
 ]  # fmt: skip
