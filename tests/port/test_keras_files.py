@@ -1,5 +1,6 @@
 """Contracts of the port to the files that Keras loads, on the Keras that is installed."""
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -38,6 +39,21 @@ def test_entries_of_all_objects_in_a_file_are_found_by_each(tmp_path, name, size
     for layer in other.layers[1:]:
         assert [bytes(each["note"]) for each in layer.found] == [b"one", b"two"]
         assert all(set(each) == {"note"} for each in layer.found)
+
+
+def test_a_shard_that_is_missing_hides_no_other(tmp_path):
+    """Keras loads what it needs of the rest: 0.000 was stated of such weights, for 8.04."""
+
+    class Sharded(dict):
+        path = tmp_path / "all.weights.json"
+        sharding_config = {"weight_map": {"/a/vars": "here.h5", "/b/vars": ["here.h5", "gone.h5"]}}
+
+    with h5py.File(tmp_path / "here.h5", "w") as file:
+        file["a/vars/note"] = np.arange(2)
+        store = Sharded()
+        store.h5_file = file
+    (found,) = stored_beside(store, ["note"])
+    assert list(found["note"]) == [0, 1]
 
 
 def test_a_store_that_is_in_no_file_of_hdf5_has_nothing_beside():

@@ -32,7 +32,7 @@ def stored_beside(
 
 
 def _files(store: Mapping[str, np.ndarray]) -> Iterator[h5py.File]:
-    """The file of a store, or all its shards."""
+    """The file of a store, or its shards: all that are there, as Keras may need no other."""
     own = getattr(store, "h5_file", None)
     if own is None:
         return
@@ -41,6 +41,8 @@ def _files(store: Mapping[str, np.ndarray]) -> Iterator[h5py.File]:
         shards |= {held_by} if isinstance(held_by, str) else {*held_by}
     if not shards:
         yield own
-    for name in sorted(shards):
-        with h5py.File(store.path.with_name(name), "r") as file:  # type: ignore[attr-defined]
-            yield file
+    paths = [store.path.with_name(name) for name in sorted(shards)]  # type: ignore[attr-defined]
+    for path in paths:
+        if path.exists():
+            with h5py.File(path, "r") as file:
+                yield file
