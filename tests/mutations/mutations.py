@@ -1950,8 +1950,8 @@ MUTATIONS = [
     ),
     mutation(
         15, "of a damaged ledger nothing is known", "optimizers/ledger_in_file.py",
-        "    except ValueError:\n        ledger = PrivacyLedger(prior_spend_unknown=True)\n",
-        "    except ValueError:\n        ledger = PrivacyLedger()\n",
+        "ValueError):\n        ledger = PrivacyLedger(prior_spend_unknown=True)\n",
+        "ValueError):\n        ledger = PrivacyLedger()\n",
         "training/test_known_files.py::"
         "test_of_a_damaged_file_it_is_known_that_something_was_spent[privacy_ledger]",
     ),

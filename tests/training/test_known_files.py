@@ -1,5 +1,7 @@
 """Files of private models that Keras loads without their optimizer: what was spent is known."""
 
+import dataclasses
+
 import h5py
 import keras
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.training.state import ledger_of
 
 DELTA = 1e-3
@@ -160,6 +163,37 @@ def test_files_that_are_loaded_one_after_another_are_known(private, data, tmp_pa
     other.load_weights(tmp_path / "0.weights.h5")
     assert ledger_of(other).num_steps == ledger_of(model).num_steps  # it only grows
     assert not ledger_of(other).prior_spend_unknown
+
+
+def test_a_file_in_which_no_ledger_can_be_found_is_unknown(fitted, tmp_path, monkeypatch):
+    """Keras notes errors of single objects, and loads the rest: 0.00 was stated for 8.04."""
+
+    def fail(store, names):
+        raise OSError("truncated file")
+
+    fitted.save_weights(tmp_path / "model.weights.h5")
+    monkeypatch.setattr("tf_lowrank_dp.optimizers.known_files.stored_beside", fail)
+    other = of_one_layer()
+    other.load_weights(tmp_path / "model.weights.h5", skip_mismatch=True)
+    np.testing.assert_array_equal(other.get_weights()[0], fitted.get_weights()[0])
+    assert ledger_of(other).prior_spend_unknown
+
+
+def test_a_ledger_that_contradicts_what_is_known_is_unknown(fitted, tmp_path):
+    fitted.save_weights(tmp_path / "first.weights.h5")
+    fitted.save_weights(tmp_path / "second.weights.h5")
+    with h5py.File(tmp_path / "second.weights.h5", "a") as file:
+        ledger = ledger_of(fitted)
+        (entry,) = ledger.entries
+        other_run = dataclasses.replace(entry, noise_multiplier=9.0)
+        del file["optimizer/vars/privacy_ledger"]
+        text = PrivacyLedger([other_run]).to_json().encode()
+        file["optimizer/vars/privacy_ledger"] = np.frombuffer(text, np.uint8)
+    other = of_one_layer()
+    other.load_weights(tmp_path / "first.weights.h5")
+    other.load_weights(tmp_path / "second.weights.h5", skip_mismatch=True)
+    assert ledger_of(other).num_steps == ledger.num_steps
+    assert ledger_of(other).prior_spend_unknown
 
 
 def test_a_model_that_was_loaded_without_its_optimizer_writes_no_ledger(fitted, tmp_path):

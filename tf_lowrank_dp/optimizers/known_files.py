@@ -11,6 +11,7 @@ import numpy as np
 
 from tf_lowrank_dp._keras.files import stored_beside
 from tf_lowrank_dp._keras.layers import layers_of
+from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.optimizers.ledger_in_file import ENTRIES, ledger_and_values
 from tf_lowrank_dp.spending import SPENDING
 
@@ -35,7 +36,10 @@ def know_what_files_hold() -> None:
     def load_own_variables(model: keras.Model, store: Mapping[str, np.ndarray]) -> None:
         if hasattr(store, "h5_file") and store not in _READ:
             _READ.add(store)
-            stored = stored_beside(store, ENTRIES)
+            try:
+                stored = stored_beside(store, ENTRIES)
+            except Exception:  # Keras may load what it can read of a damaged file
+                stored = [{}]
             if stored:
                 _take(model, store, stored)
         load(model, store)
@@ -51,17 +55,19 @@ def _take(
     """Gives what a file says to the model that is about to be loaded, and looks at it afterwards.
 
     Keras closes a file when all is loaded, and between two shards.  Of variables on which something
-    else was spent, values that the file does not know are left for the next look.
-
-    Raises:
-        ValueError: a ledger holds another run under a known id.
+    else was spent, values that the file does not know are left for the next look.  Where it cannot
+    be read, or contradicts what is known, the prior spend is unknown: Keras notes an error raised
+    here, and goes on with the layers.
     """
     layers, weights = layers_of(model), model.weights
     SPENDING.check(weights)
     new = [variable for variable in weights if not SPENDING.records([variable])]
     for each in stored:
         ledger, values = ledger_and_values(each)
-        record = SPENDING.add([*layers, *weights], ledger)
+        try:
+            record = SPENDING.add([*layers, *weights], ledger)
+        except ValueError:  # another run is under a known id
+            record = SPENDING.add([*layers, *weights], PrivacyLedger(prior_spend_unknown=True))
         if values is not None:
             SPENDING.know(values, record)
     close = store.close  # type: ignore[attr-defined]

@@ -156,7 +156,7 @@ def ledger_and_values(
     """
     try:
         ledger = _ledger_in(store)
-    except ValueError:
+    except (KeyError, ValueError):
         ledger = PrivacyLedger(prior_spend_unknown=True)
     values = store.get(_VALUES, np.zeros(1))
     return ledger, values if values.ndim == 2 and values.dtype == np.uint64 else None
