@@ -1877,7 +1877,8 @@ MUTATIONS = [
         "[refuse_a_damaged_file-True]",
     ),
     mutation(
-        15, "what was found of values is lost when their layers are quantised", "training/state.py",
+        15, "what was found of values is lost when their layers are quantised",
+        "optimizers/ledger_in_file.py",
         "    SPENDING.tell_layers(layers_of(model))\n", "",
         "training/test_spent_follows_variables.py::"
         "test_what_was_found_of_values_stays_with_their_layers_when_these_are_quantised"
@@ -2023,7 +2024,7 @@ MUTATIONS = [
     mutation(
         15, "files that Keras writes do not look at what a graph has read",
         "optimizers/ledger_in_file.py",
-        "        SPENDING.look_at_what_is_read(values_of(model))\n", "",
+        "        look_at_values(model)\n", "        SPENDING.check(values_of(model))\n",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop[True-a file by Keras]",
     ),

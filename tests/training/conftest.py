@@ -115,3 +115,23 @@ def twins(same_batches, private, assert_same_weights):
         return ordinary, own
 
     return train
+
+
+@pytest.fixture
+def step_in_a_graph():
+    """Makes the step of a classifier's loop, a graph that is traced once."""
+
+    def make(model, sampler):
+        trainer = tfdp.PrivateTrainer(model, sampler)
+
+        def forward(batch):
+            outputs = model(batch["x"], training=True)
+            return keras.losses.sparse_categorical_crossentropy(batch["y"], outputs, True), ()
+
+        @tf.function(input_signature=[sampler.as_dataset().element_spec])
+        def step(batch):
+            trainer.apply(trainer.gradients(forward, batch))
+
+        return step
+
+    return make

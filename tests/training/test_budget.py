@@ -240,23 +240,14 @@ def another_model_is_mixed_in(model, other, path):
     "more", [a_release_is_recorded, a_file_of_its_past_is_loaded, another_model_is_mixed_in]
 )
 def test_the_graph_of_a_loop_knows_what_was_recorded_since_it_was_traced(
-    private, small_model, data, tmp_path, more
+    private, small_model, data, step_in_a_graph, tmp_path, more
 ):
     """A target of 8 ended at 9.43 and 11.38: graphs took all the steps they had begun with."""
     target = {"epsilon": 4.0, "planned_steps": 20, **FAST}
     model, other = private(small_model(), **target), private(small_model(), **target)
     other.fit(*data(), batch_size=6, verbose=0)
     sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=30)
-    trainer = tfdp.PrivateTrainer(model, sampler)
-
-    def forward(batch):
-        outputs = model(batch["x"], training=True)
-        return keras.losses.sparse_categorical_crossentropy(batch["y"], outputs, True), ()
-
-    @tf.function(input_signature=[sampler.as_dataset().element_spec])
-    def step(batch):
-        trainer.apply(trainer.gradients(forward, batch))
-
+    step = step_in_a_graph(model, sampler)
     batches = iter(sampler.as_dataset())
     step(next(batches))
     more(model, other, tmp_path)

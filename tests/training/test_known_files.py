@@ -6,7 +6,6 @@ import h5py
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import PrivacyLedger
@@ -126,23 +125,14 @@ def test_what_others_change_of_a_file_before_anybody_asks_is_noticed(fitted, dat
 
 
 def test_what_others_changed_before_a_file_was_loaded_stays_unknown(
-    fitted, private, data, tmp_path
+    fitted, private, data, step_in_a_graph, tmp_path
 ):
     """A head learns from features that somebody changes and puts back by the file."""
     fitted.save_weights(tmp_path / "model.weights.h5")
     fitted.trainable = False
     model = private(keras.Sequential([keras.Input((5,)), fitted, keras.layers.Dense(3)]))
     sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=3)
-    trainer = tfdp.PrivateTrainer(model, sampler)
-
-    def forward(batch):
-        outputs = model(batch["x"], training=True)
-        return keras.losses.sparse_categorical_crossentropy(batch["y"], outputs, True), ()
-
-    @tf.function(input_signature=[sampler.as_dataset().element_spec])
-    def step(batch):
-        trainer.apply(trainer.gradients(forward, batch))
-
+    step = step_in_a_graph(model, sampler)
     for number, batch in enumerate(sampler.as_dataset()):
         if number == 1:
             fitted.layers[0].kernel.assign_add(np.ones((5, 3)))

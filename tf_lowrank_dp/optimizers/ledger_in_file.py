@@ -46,6 +46,19 @@ def values_of(model: keras.Model) -> list[keras.Variable]:
     return [*model.weights, *filter(tells_of_data, of_optimizer)]
 
 
+def look_at_values(model: keras.Model) -> bool:
+    """Looks at the values of a model, and at all that the steps which made them have read.
+
+    Returns:
+        Whether others than private steps are found to have changed some of the model's.
+    """
+    values = values_of(model)
+    found = SPENDING.check(values)
+    SPENDING.look_at_what_is_read(values)
+    SPENDING.tell_layers(layers_of(model))
+    return found
+
+
 def save_ledger(
     optimizer: keras.optimizers.Optimizer,
     own: Sequence[keras.Variable],
@@ -80,9 +93,7 @@ def ledger_of(optimizer: keras.optimizers.Optimizer) -> PrivacyLedger:
     """What was spent on all models that are compiled with the optimizer, private or not yet."""
     for model in _link(optimizer):
         SPENDING.recognise(model.weights)
-        SPENDING.check(values_of(model))
-        SPENDING.look_at_what_is_read(values_of(model))
-        SPENDING.tell_layers(layers_of(model))
+        look_at_values(model)
     return SPENDING.ledger([optimizer])
 
 

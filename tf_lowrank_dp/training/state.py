@@ -13,7 +13,7 @@ from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.mechanism.engine import PrivateGradients
 from tf_lowrank_dp.optimizers.base import DPOptimizer
-from tf_lowrank_dp.optimizers.ledger_in_file import link, values_of
+from tf_lowrank_dp.optimizers.ledger_in_file import link, look_at_values
 from tf_lowrank_dp.spending import SPENDING, Record, file_of, merged
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
@@ -123,9 +123,7 @@ def look(model: keras.Model) -> bool:
     SPENDING.recognise(model.weights)
     if isinstance(optimizer, DPOptimizer):
         link(optimizer, model)
-    found = SPENDING.check(values_of(model))
-    SPENDING.look_at_what_is_read(values_of(model))
-    SPENDING.tell_layers(layers_of(model))
+    found = look_at_values(model)
     if found:
         note_in_file(model)
     return found
