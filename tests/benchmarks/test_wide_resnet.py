@@ -13,7 +13,7 @@ from benchmarks.reproductions.accuracy import HELD_OUT
 from benchmarks.reproductions.wide_resnet.export import Training, described, write_programs
 from benchmarks.reproductions.wide_resnet.images import read_images, write_images
 
-EXAMPLES, TESTED, STEPS = 1000, 1000, 24
+EXAMPLES, TESTED, STEPS = 1000, 1000, 48
 METHODS = ["dpsgd", "plain"]
 
 

@@ -394,7 +394,8 @@ MUTATIONS = [
     ),
     mutation(
         15, "what students learn of teachers of their teachers does not count",
-        "spending/traces.py", ".union(*(other.reading.found for other in others))", "",
+        "spending/traces.py", "to_come = there.union(*(other.reading.found for other in others))",
+        "to_come = there",
         "training/test_spent_by_what_is_read.py::"
         "test_who_learns_from_a_student_has_spent_what_its_teacher_spent_between_the_steps",
     ),
@@ -1129,7 +1130,7 @@ MUTATIONS = [
             ),
             (
                 "spending/owner.py",
-                "self._traces.attach(alive(reading.updated), "
+                "self._traces.attach(alive(run.reading.updated), "
                 "self.records(self._traces.read_by(run)))",
                 "pass",
             ),
@@ -1416,19 +1417,19 @@ MUTATIONS = [
     ),
     mutation(
         15, "what others did to what a step reads is not looked at", "spending/owner.py",
-        "            self.check(self._traces.values_read_by(run, without=checked))\n", "",
+        "        self.check(variables)\n        self.tell", "        self.tell",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_teacher_that_was_trained_ordinarily_before",
     ),
     mutation(
         15, "a copy of a private file that is asked costs nothing", "spending/owner.py",
-        "self._traces.attach(alive(run.reading.updated), frozenset().union(*came))", "pass",
+        "self._traces.attach(alive(run.reading.updated), came, noticed=came)", "pass",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_copy_of_a_file_that_is_asked_has_spent_what_the_file_says[in its loss]",
     ),
     mutation(
         15, "steps before the look that finds a change do not count", "spending/traces.py",
-        "reading.looked_at if unknown else run.steps", "run.steps",
+        "reading.looked_at if record in noticed & there else run.steps", "run.steps",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop[True-the student]",
     ),
@@ -2017,7 +2018,7 @@ MUTATIONS = [
     mutation(
         15, "steps of an optimizer's state of which nothing is known are none",
         "optimizers/ledger_in_file.py",
-        "        if int(present_value(optimizer.iterations)) > 0:\n", "        if False:\n",
+        "if not is_trained and int(present_value(optimizer.iterations)) > 0:", "if False:",
         "training/test_known_files.py::"
         "test_a_state_with_steps_of_which_nothing_is_known_is_unknown[the model]",
     ),
@@ -2033,5 +2034,33 @@ MUTATIONS = [
         "for thing in self.read_by(run) for", "for thing in self.known_only_to(run) for",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_part_knows_what_others_changed_of_the_rest_between_steps[another layer-True]",
+    ),
+    mutation(
+        15, "what others did is looked at one step behind those that are asked",
+        "spending/owner.py",
+        "                known += self._look_at_read_by(run, known)\n",
+        "                self._look_at_read_by(run, known)\n",
+        "training/test_spent_by_what_is_read.py::"
+        "test_what_others_did_to_what_a_teacher_reads_is_unknown_of_who_learns_from_it",
+    ),
+    mutation(
+        15, "values of a file are known from the look on that finds them", "spending/traces.py",
+        "self.attach([thing], records, noticed)", "self.attach([thing], records)",
+        "training/test_spent_by_what_is_read.py::"
+        "test_values_of_a_file_in_a_frozen_part_are_known_of_what_learnt_on_them",
+    ),
+    mutation(
+        15, "what a teacher has not read yet counts for who learns from it", "spending/traces.py",
+        "if record in noticed & there else", "if record in noticed else",
+        "training/test_spent_by_what_is_read.py::"
+        "test_what_others_did_after_the_last_step_of_a_teacher_says_nothing_of_who_learns_from_it",
+    ),
+    mutation(
+        15, "a state of which some values are known may come with any steps",
+        "optimizers/ledger_in_file.py",
+        "not all(record.is_loaded for record in SPENDING.records([optimizer]))",
+        "bool(SPENDING.records([optimizer]))",
+        "training/test_known_files.py::"
+        "test_such_a_state_is_unknown_whatever_is_known_of_some_of_its_values",
     ),
 ]  # fmt: skip

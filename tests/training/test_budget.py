@@ -236,9 +236,19 @@ def another_model_is_mixed_in(model, other, path):
         model.set_weights([(mine + theirs) / 2 for mine, theirs in pairs])
 
 
-@pytest.mark.parametrize(
-    "more", [a_release_is_recorded, a_file_of_its_past_is_loaded, another_model_is_mixed_in]
-)
+def a_block_that_ends_with_an_error(model, other, path):
+    with pytest.raises(ArithmeticError), tfdp.post_processing(model, other):
+        model.set_weights(other.get_weights())
+        raise ArithmeticError
+
+
+MORE = [
+    *(a_release_is_recorded, a_file_of_its_past_is_loaded, another_model_is_mixed_in),
+    a_block_that_ends_with_an_error,
+]
+
+
+@pytest.mark.parametrize("more", MORE)
 def test_the_graph_of_a_loop_knows_what_was_recorded_since_it_was_traced(
     private, small_model, data, step_in_a_graph, tmp_path, more
 ):

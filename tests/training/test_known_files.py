@@ -219,6 +219,21 @@ def test_a_state_with_steps_of_which_nothing_is_known_is_unknown(fitted, asked):
     assert not ledger_of(copy).prior_spend_unknown  # whose weights are new
 
 
+def test_such_a_state_is_unknown_whatever_is_known_of_some_of_its_values(train, data, tmp_path):
+    """2.82 was stated for 18.45 where an older file of the model had been loaded as well."""
+    fitted = train(of_layers(4, 3))
+    fitted.save(tmp_path / "older.keras")
+    known = keras.models.load_model(tmp_path / "older.keras")
+    fitted.layers[0].trainable = False
+    fitted.compile(fitted.optimizer, loss=fitted.loss)
+    fitted.fit(*data(), batch_size=6, verbose=0)
+    model = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(fitted))
+    model.set_state_tree(fitted.get_state_tree(value_format="numpy_array"))
+    model.set_weights(fitted.get_weights())  # Keras has other paths for the frozen ones
+    assert ledger_of(model).num_steps == ledger_of(known).num_steps > 0  # by the frozen layer
+    assert ledger_of(model).prior_spend_unknown and not ledger_of(known).prior_spend_unknown
+
+
 def test_values_of_other_files_are_public(fitted, tmp_path):
     tfdp.make_standard(fitted).save_weights(tmp_path / "other.weights.h5")
     other = of_one_layer()

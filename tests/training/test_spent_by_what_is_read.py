@@ -11,7 +11,7 @@ from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 from tf_lowrank_dp.training.state import ledger_of
 
 DELTA, STEPS = 1e-3, 4
-FIRST, SECOND, THIRD = 5.0, 0.5, 3.0  # noise multipliers
+FIRST, SECOND, THIRD, FOURTH = 5.0, 0.5, 3.0, 0.7  # noise multipliers
 
 
 def of_runs(*runs):
@@ -71,6 +71,12 @@ def a_wrapper(student):
 
 def a_layer_of_it(student):
     return dense(student.layers[0])
+
+
+def after_its_teacher(student):
+    """A model that was asked before it may have found what others did to a teacher of both."""
+    ledger_of(student.teacher)
+    return student
 
 
 def its_file(student):
@@ -150,3 +156,94 @@ def test_a_head_depends_on_what_others_spent_on_a_shared_encoder_between_its_ste
     take(STEPS)
     only_head = keras.Sequential([keras.Input((4,)), head])
     assert spent(only_head) == of_runs((FIRST, 2 * STEPS), (SECOND, STEPS))
+
+
+@pytest.fixture
+def chain(loop, fit):
+    """A private teacher, who learns from it in a graph, and who learns from a part of that."""
+    teacher, head = dense(keras.layers.Dense(3)), keras.layers.Dense(3)
+    student, last = dense(keras.layers.Dense(3), head), dense(keras.layers.Dense(3))
+    fit(teacher, SECOND)
+    take = loop(student, FIRST, learning_from(student, teacher))
+    take_last = loop(last, THIRD, learning_from(last, dense(student.layers[0])))
+    last.teacher = student
+    return {"the teacher": teacher.layers[0], "the head": head}, take, take_last, last
+
+
+@pytest.fixture
+def of_a_file(fit, tmp_path):
+    """A model with the values of a private file, known by nothing else."""
+    model = dense(keras.layers.Dense(3))
+    fit(model, FOURTH)
+    model.save(tmp_path / "other.keras")
+    values = keras.models.load_model(tmp_path / "other.keras").get_weights()
+    return lambda layer: layer.set_weights(values)
+
+
+ASKED = [lambda last: last, a_wrapper, a_layer_of_it, its_file, after_its_teacher]
+
+
+@pytest.mark.parametrize("changed", ["the teacher", "the head"])
+@pytest.mark.parametrize("asked", ASKED)
+def test_what_others_did_to_what_a_teacher_reads_is_unknown_of_who_learns_from_it(
+    chain, changed, asked, tmp_path, monkeypatch
+):
+    """It was looked at one step behind those that were asked: 5.28 without a word."""
+    monkeypatch.chdir(tmp_path)
+    layers, take, take_last, last = chain
+    take(1)
+    take_last(1)
+    kernel = layers[changed].kernel
+    kernel.assign_add(keras.ops.ones_like(kernel))
+    take(1)
+    take_last(1)
+    assert ledger_of(asked(last)).prior_spend_unknown
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_values_of_a_file_that_a_teacher_reads_are_known_of_who_learns_from_it(
+    chain, of_a_file, asked, tmp_path, monkeypatch
+):
+    """2.14 was stated for 12.26."""
+    monkeypatch.chdir(tmp_path)
+    layers, take, take_last, last = chain
+    take(1)
+    of_a_file(layers["the teacher"])
+    take(1)
+    take_last(1)
+    found = ledger_of(asked(last)).epsilon(DELTA, accountant="rdp")
+    assert found == of_runs((FIRST, 2), (SECOND, STEPS), (THIRD, 1), (FOURTH, STEPS))
+
+
+@pytest.mark.parametrize("asked", [lambda last: last, after_its_teacher])
+def test_what_others_did_after_the_last_step_of_a_teacher_says_nothing_of_who_learns_from_it(
+    chain, asked
+):
+    layers, take, take_last, last = chain
+    take(1)
+    take_last(1)
+    kernel = layers["the teacher"].kernel
+    kernel.assign_add(keras.ops.ones_like(kernel))
+    take_last(1)
+    assert not ledger_of(asked(last)).prior_spend_unknown
+    take(1)
+    take_last(1)
+    assert ledger_of(asked(last)).prior_spend_unknown
+
+
+@pytest.mark.parametrize("asked_first", ["the whole", "a part"])
+def test_values_of_a_file_in_a_frozen_part_are_known_of_what_learnt_on_them(
+    loop, of_a_file, asked_first
+):
+    """The head said 1.83, and the whole model 12.2."""
+    encoder, head = keras.layers.Dense(3), keras.layers.Dense(3)
+    model = dense(encoder, head)
+    encoder.trainable = False
+    take = loop(model, FIRST, learning_from(model, dense(keras.layers.Dense(3))))
+    take(1)
+    of_a_file(encoder)
+    take(2)
+    if asked_first == "the whole":
+        assert spent(model) == of_runs((FIRST, 3), (FOURTH, STEPS))
+    only_head = keras.Sequential([keras.Input((3,)), head])
+    assert spent(only_head) == of_runs((FIRST, 3), (FOURTH, STEPS))

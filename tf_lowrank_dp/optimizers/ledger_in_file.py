@@ -106,14 +106,15 @@ def made_of_config(optimizer: Private) -> Private:
 def link(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> None:
     """Notes that an optimizer keeps the ledger of all of a model that is compiled with it.
 
-    Guarantee: where it was made of a config and has taken steps of which nothing is known, these
-    are unknown: others than Keras' files have brought its state and the weights, such as a
-    checkpoint of Orbax.
+    Guarantee: where it was made of a config and has taken steps, none of them in this process, what
+    was spent is unknown: others than Keras' files have brought its state and the weights, such as a
+    checkpoint of Orbax, whatever else is known of some of these.
     """
     things = [*layers_of(model), *model.weights]
     SPENDING.link(optimizer, things)
-    if optimizer in _MADE_OF_CONFIG and optimizer.built and not SPENDING.records([optimizer]):
-        if int(present_value(optimizer.iterations)) > 0:
+    if optimizer in _MADE_OF_CONFIG and optimizer.built:
+        is_trained = not all(record.is_loaded for record in SPENDING.records([optimizer]))
+        if not is_trained and int(present_value(optimizer.iterations)) > 0:
             SPENDING.mark_unknown([optimizer, *optimizer.variables, *things])
 
 

@@ -6,20 +6,20 @@ import contextlib
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_lowrank_dp._tensorflow import value_behind
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.looks import by_others, expect_values, hold_values, let_go, note_values
 from tf_lowrank_dp.spending.marks import compare, forget, mark, mark_of, renew, unmark
 from tf_lowrank_dp.spending.record import UNKNOWN, Record, merged
 from tf_lowrank_dp.spending.tellers import Tellers
-from tf_lowrank_dp.spending.trace import Thing, alive, values_kept_in, variables_of
+from tf_lowrank_dp.spending.trace import Thing, alive, variables_of
 from tf_lowrank_dp.spending.traces import Traces
 from tf_lowrank_dp.spending.values import KnownValues, stored_digests
+
+_UNKNOWN = frozenset({UNKNOWN})
 
 
 class Spending:
@@ -37,9 +37,9 @@ class Spending:
     each updated thing the run, whose steps are read from the counter that the release itself
     increments, and the records of all that it reads; `read` adds those that its graph alone knows.
     These grow by their own counters.  When what a run reads gains a record, it is noted with the
-    steps of the run so far, and given to what the run updates as soon as somebody asks and there
-    was another step, whether this was taken in a graph or not; `version` changes, by which eager
-    steps know that their budget has.  *A file
+    steps of the run so far, or at the last look if this one finds it, and given to what the run
+    updates as soon as somebody asks and there was another step, in a graph or not; `version`
+    changes, by which eager steps know that their budget has.  *A file
     with a ledger* brings values that depend on this ledger at most; `adopt` adds it to all that
     the optimizer is linked to: from the start the variables it is built with, and all of the
     model when that is first seen; and `recognise` to any variable that holds, when it is looked
@@ -87,8 +87,8 @@ class Spending:
         Returns:
             The other records that these depend on.
         """
-        reading = run.reading
-        reading.updated, reading.read = [*map(weakref.ref, updated)], [*map(weakref.ref, read)]
+        run.reading.updated = [*map(weakref.ref, updated)]
+        run.reading.read = [*map(weakref.ref, read)]
         self._traces.begin(run)
         records = self.records([*updated, *self._traces.read_by(run)]) | {run}
         self._traces.attach(updated, records)
@@ -104,12 +104,10 @@ class Spending:
             handles: of variables of any model, which may be trained later.
             added: whether what they read is added to released gradients.
         """
-        reading = run.reading
-        handles_read = reading.added if added else reading.handles
-        known = {id(handle) for handle in alive(handles_read)}
-        handles_read += [weakref.ref(each) for each in handles if id(each) not in known]
-        self._traces.attach(alive(reading.updated), self.records(self._traces.read_by(run)))
-        updated = variables_of(alive(reading.updated))
+        run.reading.add(handles, added)
+        self._traces.attach(alive(run.reading.updated), self.records(self._traces.read_by(run)))
+        self._traces.tell_readers()
+        updated = variables_of(alive(run.reading.updated))
         self.check(updated)
         self.look_at_what_is_read(updated)
 
@@ -122,18 +120,30 @@ class Spending:
         return self._traces.handles_without_record(run)
 
     def look_at_what_is_read(self, checked: Sequence[Thing]) -> None:
-        """Looks at what else goes into steps that update these variables, which were looked at.
+        """Looks at what goes into steps that made these values, however many runs lie between.
 
         What others have changed there since the last look, a step since then may have read.
+
+        Args:
+            checked: variables that were looked at.
         """
-        for run in frozenset[Record]().union(*map(self._traces.runs_of, checked)):
-            handles = self._traces.handles_of_others(run)
-            read = [value for value in map(value_behind, handles) if value is not None]
-            came = self._values.records([value for value in read if self._values.of_size(value)])
-            self._traces.attach(alive(run.reading.updated), frozenset().union(*came))
-            self.check(self._traces.values_read_by(run, without=checked))
-            self.tell_layers(self._traces.known_only_to(run))
+        known, runs = [*checked], dict[Record, None]()
+        for variable in known:
+            for run in self._traces.runs_of(variable) - runs.keys():
+                runs[run] = None
+                known += self._look_at_read_by(run, known)
+        for run in runs:
             run.reading.looked_at = run.steps
+
+    def _look_at_read_by(self, run: Record, known: Sequence[Thing]) -> list[Thing]:
+        """Looks at what a run reads, and gives the variables among that which are not known."""
+        came = self._values.behind(self._traces.handles_of_others(run))
+        self._traces.attach(alive(run.reading.updated), came, noticed=came)
+        variables = self._traces.values_read_by(run, without=known)
+        self.recognise(variables)
+        self.check(variables)
+        self.tell_layers(self._traces.known_only_to(run))
+        return variables
 
     def link(self, optimizer: Thing, things: Iterable[Thing], loadable: Sequence = ()) -> None:
         """States that an optimizer keeps the ledger of these things, in files and from files.
@@ -143,11 +153,7 @@ class Spending:
             things: what it updates, and all of the model when that is known.
             loadable: variables whose values a file may replace before the model is looked at.
         """
-        trace = self._traces[optimizer]
-        known = {id(thing) for thing in alive(trace.links)}
-        new = [thing for thing in things if id(thing) not in known]
-        trace.links = [weakref.ref(thing) for thing in [*alive(trace.links), *new]]
-        self._traces.attach(new, frozenset(record for record in trace.records if record.is_loaded))
+        self._traces.link(optimizer, things)
         for variable, digest in zip(loadable, digests(loadable), strict=True):
             self._traces[variable].latest = digest
 
@@ -208,18 +214,13 @@ class Spending:
             optimizer: what is being saved.
             without: variables that no other model will hold.
         """
-        excluded = {id(thing) for thing in without}
-        linked = [v for v in alive(self._traces[optimizer].links) if id(v) not in excluded]
-        self.recognise([thing for thing in linked if not isinstance(thing, keras.layers.Layer)])
-        made: dict[int, Thing] = {}
-        for thing in linked:
-            if any(run.ledger.num_steps for run in self._traces.runs_of(thing)):
-                made |= {id(variable): variable for variable in values_kept_in(thing)}
-        return stored_digests(list(made.values()))
+        linked = self._traces.linked(optimizer, without)
+        self.recognise(variables_of(linked))
+        return stored_digests(self._traces.made_by_steps(linked))
 
     def mark_unknown(self, things: Iterable[Thing]) -> None:
         """States that more may have been spent on these things than is known.  It stays so."""
-        self._traces.attach(things, frozenset({UNKNOWN}))
+        self._traces.attach(things, _UNKNOWN, noticed=_UNKNOWN)
 
     def check(self, variables: Iterable[Thing]) -> bool:
         """Marks those, if any, whose values are neither what private steps left nor were seen."""

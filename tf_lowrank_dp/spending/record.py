@@ -38,6 +38,12 @@ class Reading:
     found: dict[Record, int] = dataclasses.field(default_factory=dict)
     looked_at: int = 0
 
+    def add(self, handles: Iterable[tf.Tensor], added: bool) -> None:
+        """Takes further handles, which are `added` or not."""
+        kept = self.added if added else self.handles
+        known = {id(reference()) for reference in kept}
+        kept += [weakref.ref(each) for each in handles if id(each) not in known]
+
 
 class Record:
     """What values can depend on: a training run of this process, or a ledger that came with them.
@@ -81,6 +87,12 @@ class Record:
     def updated_at(self) -> int:
         """Releases until the last update, after which its values are as they were left."""
         return _value(self.updates)
+
+    def due(self) -> frozenset[Record]:
+        """What its steps have read, of what was found there."""
+        found = self.reading.found
+        steps = self.steps if found else 0
+        return frozenset(each for each, at in found.items() if steps > at)
 
     def include(self, ledger: PrivacyLedger) -> None:
         """What came with values says more now; only of one that has no counter.

@@ -83,8 +83,19 @@ class Traces:
         """The runs whose steps have made the value of a thing."""
         return self[thing].runs if thing in self else frozenset()
 
-    def attach(self, things: Iterable[Thing], records: frozenset[Record]) -> None:
-        """Adds records to things, and tells the runs that read them."""
+    def attach(
+        self,
+        things: Iterable[Thing],
+        records: frozenset[Record],
+        noticed: frozenset[Record] = frozenset(),
+    ) -> None:
+        """Adds records to things, and tells the runs that read them.
+
+        Args:
+            things: the things.
+            records: what their values depend on.
+            noticed: those of them that came some time ago, and were found by a look.
+        """
         with self._lock:
             before = self.version
             for trace in [self[thing] for thing in things] if records else []:
@@ -92,21 +103,31 @@ class Traces:
                     trace.records |= records
                     self.version += 1
             if self.version > before:
-                self._tell_readers()
+                self.tell_readers(noticed)
 
     def add(self, things: Iterable[Thing], record: Record) -> None:
         """Adds a new record to things, which `undone_on_error` may take away."""
         _ADDED.get([]).append(record)
-        self.attach(things, frozenset({record}))
+        records = frozenset({record})
+        self.attach(things, records, records if record.ledger.prior_spend_unknown else frozenset())
+
+    def link(self, optimizer: Thing, things: Iterable[Thing]) -> None:
+        """Has what is on record for things count for an optimizer; they get what it has loaded."""
+        trace = self[optimizer]
+        known = {id(thing) for thing in alive(trace.links)}
+        new = [thing for thing in things if id(thing) not in known]
+        trace.links = [weakref.ref(thing) for thing in [*alive(trace.links), *new]]
+        self.attach(new, frozenset(record for record in trace.records if record.is_loaded))
 
     def recognise(
         self, thing: Thing, records: frozenset[Record], runs: frozenset[Record] | None = None
     ) -> None:
         """Adds records that the value of a thing came with, as `add` does, and as its runs."""
-        trace, runs = self[thing], records if runs is None else runs
+        trace, noticed = self[thing], records if runs is None else frozenset()
+        runs = records if runs is None else runs
         new = Recognised(trace, records - trace.records, runs - trace.runs)
         _RECOGNISED.get([]).append(new)
-        self.attach([thing], records)
+        self.attach([thing], records, noticed)
         trace.runs |= runs
 
     def tell(self, layer: Thing) -> list[keras.Variable]:
@@ -223,24 +244,42 @@ class Traces:
         """
         with self._lock:
             for run in [run for run in [*self.runs] if run.reading.found]:
-                reading, steps = run.reading, run.steps
-                due = frozenset(each for each, at in reading.found.items() if steps > at)
+                reading, due = run.reading, run.due()
                 self.attach(alive(reading.updated), due)  # before it is forgotten that it is due
                 reading.found = {each: at for each, at in reading.found.items() if each not in due}
 
-    def _tell_readers(self) -> None:
-        """Notes for each run what was added to what it reads, or will be by a step of others."""
+    def linked(self, optimizer: Thing, without: Iterable[Thing]) -> list[Thing]:
+        """What an optimizer is linked to, but for what is left out."""
+        left_out = {id(thing) for thing in without}
+        return [thing for thing in alive(self[optimizer].links) if id(thing) not in left_out]
+
+    def made_by_steps(self, things: Iterable[Thing]) -> list[keras.Variable]:
+        """The variables that these are, or keep, whose values private steps have made."""
+        made: dict[int, keras.Variable] = {}
+        for thing in things:
+            if any(run.ledger.num_steps for run in self.runs_of(thing)):
+                made |= {id(variable): variable for variable in values_kept_in(thing)}
+        return list(made.values())
+
+    def tell_readers(self, noticed: frozenset[Record] = frozenset()) -> None:
+        """Notes for each run what was added to what it reads, or will be by a step of others.
+
+        Args:
+            noticed: records that a look has found: steps since the last look may depend on them
+                already, where what they read does.
+        """
         grown = True
         while grown:
             grown = False
             for run in [*self.runs]:
                 reading, read = run.reading, self.read_by(run)
                 others = {other for thing in read for other in self.runs_of(thing)}
-                records = self.records(read).union(*(other.reading.found for other in others))
+                there = self.records(read).union(*(other.due() for other in others))
+                to_come = there.union(*(other.reading.found for other in others))
                 updated = [self.records([thing]) for thing in alive(reading.updated)]
-                new = records - frozenset.intersection(*updated) if updated else frozenset()
-                for record in new - reading.found.keys() - {run}:
-                    # What others did is noticed by a look: steps since the last may have read it.
-                    unknown = record.ledger.prior_spend_unknown
-                    reading.found[record] = reading.looked_at if unknown else run.steps
-                    grown = True
+                new = to_come - frozenset.intersection(*updated) if updated else frozenset()
+                for record in new - {run}:
+                    at = reading.looked_at if record in noticed & there else run.steps
+                    if at < reading.found.get(record, at + 1):
+                        reading.found[record] = at
+                        grown = True

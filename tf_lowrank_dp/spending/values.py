@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp._tensorflow import value_behind
 from tf_lowrank_dp.spending.digest import FIXED_KEY, digests
 from tf_lowrank_dp.spending.present import present_value
 from tf_lowrank_dp.spending.record import Record
@@ -65,6 +66,12 @@ class KnownValues:
         """What the values that the variables hold now came with."""
         keys = zip(map(_size, variables), digests(variables, FIXED_KEY), strict=True)
         return [self._records.get((size, _padded(digest)), frozenset()) for size, digest in keys]
+
+    def behind(self, handles: Sequence[tf.Tensor]) -> frozenset[Record]:
+        """What the values came with that the variables of these handles hold now."""
+        read = [value for value in map(value_behind, handles) if value is not None]
+        came = self.records([value for value in read if self.of_size(value)])
+        return frozenset().union(*came)
 
 
 def stored_digests(variables: Sequence) -> np.ndarray:

@@ -84,9 +84,11 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
         SPENDING.tell_layers(layers_of(model))
         SPENDING.see(values_of(model))
 
-    with SPENDING.tellers.inside(tell):
-        yield
-    tell_graphs(model)
+    try:
+        with SPENDING.tellers.inside(tell):
+            yield
+    finally:
+        tell_graphs(model)
     if any(SPENDING.records(things_of(other)) for other in others):
         refuse_unbuilt(model)
 
