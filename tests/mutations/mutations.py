@@ -1423,19 +1423,20 @@ MUTATIONS = [
     ),
     mutation(
         15, "a copy of a private file that is asked costs nothing", "spending/owner.py",
-        "self._traces.attach(alive(run.reading.updated), came, noticed=came)", "pass",
+        "self._traces.attach(alive(run.reading.updated), came, self._traces.at_last_looks())",
+        "pass",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_copy_of_a_file_that_is_asked_has_spent_what_the_file_says[in its loss]",
     ),
     mutation(
         15, "steps before the look that finds a change do not count", "spending/traces.py",
-        "reading.looked_at if record in noticed & there else run.steps", "run.steps",
+        "since.get(run, 0) if record in late & there else run.updated_at", "run.updated_at",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop[True-the student]",
     ),
     mutation(
-        15, "a graph compares after its first update only", "spending/owner.py",
-        "            self.expect(variables)\n        return", "            pass\n        return",
+        15, "a graph compares after its first update only", "spending/looks.py",
+        "        expect_values(traces, variables)\n    return", "        pass\n    return",
         "training/test_values_at_a_release.py::"
         "test_a_change_before_the_first_release_of_a_graph_is_noticed",
     ),
@@ -1937,8 +1938,8 @@ MUTATIONS = [
     ),
     mutation(
         15, "what a graph adds to gradients counts only if something was spent on it before",
-        "spending/traces.py",
-        "alive([*run.reading.handles, *run.reading.added])", "alive(run.reading.handles)",
+        "spending/record.py",
+        "in (*self.handles, *self.added)]", "in self.handles]",
         "training/test_spent_follows_variables.py::"
         "test_a_graph_is_pulled_towards_what_is_trained_only_later",
     ),
@@ -2045,13 +2046,13 @@ MUTATIONS = [
     ),
     mutation(
         15, "values of a file are known from the look on that finds them", "spending/traces.py",
-        "self.attach([thing], records, noticed)", "self.attach([thing], records)",
+        "self.attach([thing], records, since)", "self.attach([thing], records)",
         "training/test_spent_by_what_is_read.py::"
         "test_values_of_a_file_in_a_frozen_part_are_known_of_what_learnt_on_them",
     ),
     mutation(
         15, "what a teacher has not read yet counts for who learns from it", "spending/traces.py",
-        "if record in noticed & there else", "if record in noticed else",
+        "if record in late & there else", "if record in late else",
         "training/test_spent_by_what_is_read.py::"
         "test_what_others_did_after_the_last_step_of_a_teacher_says_nothing_of_who_learns_from_it",
     ),
@@ -2062,5 +2063,25 @@ MUTATIONS = [
         "bool(SPENDING.records([optimizer]))",
         "training/test_known_files.py::"
         "test_such_a_state_is_unknown_whatever_is_known_of_some_of_its_values",
+    ),
+    mutation(
+        15, "a block says nothing of those who learnt inside of it", "training/post_processing.py",
+        "SPENDING.add(lacking, spent, known.get(model), since)",
+        "SPENDING.add(lacking, spent, known.get(model))",
+        "training/test_spent_by_what_is_read.py::"
+        "test_who_learns_inside_of_a_block_has_spent_what_its_model_is_made_of",
+    ),
+    mutation(
+        15, "a budget does not know what graphs have taken over", "spending/owner.py",
+        "        self._traces.count_what_was_read()\n        return self._traces.version",
+        "        return self._traces.version",
+        "training/test_spent_by_what_is_read.py::"
+        "test_a_budget_that_is_checked_knows_what_a_graph_has_taken_over",
+    ),
+    mutation(
+        15, "what an update reads after its release does not count", "spending/traces.py",
+        "in late & there else run.updated_at", "in late & there else run.steps",
+        "training/test_spent_by_what_is_read.py::"
+        "test_what_a_teacher_spends_between_a_release_and_the_update_that_reads_it_counts",
     ),
 ]  # fmt: skip

@@ -247,3 +247,83 @@ def test_values_of_a_file_in_a_frozen_part_are_known_of_what_learnt_on_them(
         assert spent(model) == of_runs((FIRST, 3), (FOURTH, STEPS))
     only_head = keras.Sequential([keras.Input((3,)), head])
     assert spent(only_head) == of_runs((FIRST, 3), (FOURTH, STEPS))
+
+
+@pytest.mark.parametrize("asked_within", [False, True])
+def test_who_learns_inside_of_a_block_has_spent_what_its_model_is_made_of(loop, asked_within):
+    """A block around a loop: 0.98 was stated for 9.16, until another step was taken."""
+    teacher, average, student = (dense(keras.layers.Dense(3)) for _ in range(3))
+    teach = loop(teacher, SECOND, learning_from(teacher, dense(keras.layers.Dense(3))))
+    learn = loop(student, FIRST, learning_from(student, average))
+    with tfdp.post_processing(average, teacher):
+        for round in range(STEPS):
+            teach(1)
+            pairs = zip(average.get_weights(), teacher.get_weights(), strict=True)
+            average.set_weights([(old + new) / 2 for old, new in pairs])
+            learn(1)
+            if asked_within and round == 1:
+                assert spent(student) == of_runs((FIRST, 2), (SECOND, 2))
+    assert spent(student) == of_runs((FIRST, STEPS), (SECOND, STEPS))
+    with tfdp.post_processing(average, teacher):
+        teach(1)
+    assert spent(student) == of_runs((FIRST, STEPS), (SECOND, STEPS))  # it has taken no step since
+
+
+def test_a_budget_that_is_checked_knows_what_a_graph_has_taken_over(private, data, loop, fit):
+    """A target of 5 ended at 13.15, with `check_budget` before each step."""
+    teacher, student, last = (dense(keras.layers.Dense(3)) for _ in range(3))
+    fit(teacher, FIRST)
+    take = loop(student, FIRST, learning_from(student, teacher))
+    take(1)
+    private(last, "sgd", epsilon=2.0, delta=DELTA, planned_steps=8, accountant="rdp")
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=8, pad_to_multiple=24)
+    trainer = tfdp.PrivateTrainer(last, sampler)
+    forward, batches = learning_from(last, student), iter(sampler.as_dataset())
+    step = tf.function(lambda batch: trainer.apply(trainer.gradients(forward, batch)))
+    step(next(batches))
+    fit(teacher, SECOND)
+    trainer.check_budget()
+    take(1)
+    with pytest.raises(tfdp.PrivacyBudgetExceededError):
+        trainer.check_budget()
+    assert spent(last) > 2.0  # by what its next step would have read
+
+
+@pytest.mark.parametrize("read_by", ["a regularizer", "what is added to gradients"])
+@pytest.mark.parametrize("in_graphs", [False, True])
+def test_what_a_teacher_spends_between_a_release_and_the_update_that_reads_it_counts(
+    private, data, fit, read_by, in_graphs
+):
+    """0.98 was stated for 12.1: the release that came before was the last."""
+    teacher = dense(keras.layers.Dense(3))
+    kernel = teacher.layers[0].kernel
+
+    def towards(weights):
+        return keras.ops.sum((weights - kernel) ** 2)
+
+    regularizer = towards if read_by == "a regularizer" else None
+    student = dense(keras.layers.Dense(3, kernel_regularizer=regularizer))
+    private(student, "sgd", noise_multiplier=FIRST, accountant="rdp", delta=DELTA)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=STEPS, pad_to_multiple=24)
+    trainer = tfdp.PrivateTrainer(student, sampler)
+    forward = learning_from(student, dense(keras.layers.Dense(3)))
+
+    def release(batch):
+        return trainer.gradients(forward, batch)
+
+    def update(gradients):
+        if read_by != "a regularizer":
+            gradients = [gradients[0] + student.layers[0].kernel - kernel, *gradients[1:]]
+        trainer.apply(gradients)
+
+    if in_graphs:
+        release, update = tf.function(release), tf.function(update)
+    for number, batch in enumerate(sampler.as_dataset()):
+        gradients = release(batch)
+        if number == STEPS - 1:
+            fit(teacher, SECOND)
+        update(gradients)
+    if in_graphs or read_by == "a regularizer":
+        assert spent(student) == of_runs((FIRST, STEPS), (SECOND, STEPS))
+    else:  # as the threat model says of eager loops
+        assert spent(student) == of_runs((FIRST, STEPS))

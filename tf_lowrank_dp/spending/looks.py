@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.spending.marks import expect, is_of_others, renew, was_changed
+from tf_lowrank_dp.spending.marks import (
+    compare,
+    expect,
+    is_of_others,
+    mark,
+    mark_of,
+    renew,
+    unmark,
+    was_changed,
+)
 from tf_lowrank_dp.spending.present import present_value
 from tf_lowrank_dp.spending.record import merged, steps_of
 from tf_lowrank_dp.spending.trace import Thing, Trace
@@ -41,6 +50,29 @@ def expect_values(traces: Traces, variables: Iterable[Thing]) -> None:
     """Has graphs compare with the values now, which were looked at, where something was spent."""
     for variable, trace in _spent_on(traces.known(variables)):
         expect(variable, trace)
+
+
+def remember_values(traces: Traces, variables: Sequence[Thing]) -> None:
+    """Knows these values if they are put back later, and what a graph has left there no longer."""
+    for variable, digest in zip(variables, digests(variables), strict=True):
+        traces[variable].seen.add(digest)
+        unmark(traces[variable])
+
+
+def compare_values(traces: Traces, variables: Sequence[Thing]) -> list[tf.Operation]:
+    """Has a graph note, at this place, what others have changed."""
+    known = traces.known(variables)
+    with tf.init_scope():
+        for _, trace in known:
+            mark_of(trace)
+        expect_values(traces, variables)
+    return [compare(variable, trace) for variable, trace in known]
+
+
+def mark_values(traces: Traces, variables: Iterable[Thing]) -> None:
+    """Has a graph note, at this place, what an update has left."""
+    for variable, trace in traces.known(variables):
+        mark(variable, trace)
 
 
 def hold_values(known: list[tuple[Thing, Trace]]) -> None:

@@ -10,16 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import PrivacyLedger
+from tf_lowrank_dp.spending import looks
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.spending.looks import by_others, expect_values, hold_values, let_go, note_values
-from tf_lowrank_dp.spending.marks import compare, forget, mark, mark_of, renew, unmark
-from tf_lowrank_dp.spending.record import UNKNOWN, Record, merged
+from tf_lowrank_dp.spending.marks import forget, renew
+from tf_lowrank_dp.spending.record import UNKNOWN, Record, Steps, merged
 from tf_lowrank_dp.spending.tellers import Tellers
 from tf_lowrank_dp.spending.trace import Thing, alive, variables_of
 from tf_lowrank_dp.spending.traces import Traces
 from tf_lowrank_dp.spending.values import KnownValues, stored_digests
-
-_UNKNOWN = frozenset({UNKNOWN})
 
 
 class Spending:
@@ -37,9 +35,9 @@ class Spending:
     each updated thing the run, whose steps are read from the counter that the release itself
     increments, and the records of all that it reads; `read` adds those that its graph alone knows.
     These grow by their own counters.  When what a run reads gains a record, it is noted with the
-    steps of the run so far, or at the last look if this one finds it, and given to what the run
-    updates as soon as somebody asks and there was another step, in a graph or not; `version`
-    changes, by which eager steps know that their budget has.  *A file
+    steps of the run until its last update, or those at the last look if this one finds it, and
+    given to what the run updates as soon as somebody asks and there was another step, in a graph or
+    not; `version` changes, by which eager steps know that their budget has.  *A file
     with a ledger* brings values that depend on this ledger at most; `adopt` adds it to all that
     the optimizer is linked to: from the start the variables it is built with, and all of the
     model when that is first seen; and `recognise` to any variable that holds, when it is looked
@@ -62,7 +60,8 @@ class Spending:
 
     @property
     def version(self) -> int:
-        """Grows whenever a thing gains a record."""
+        """Grows whenever a thing gains a record, or is due to as a graph has taken steps."""
+        self._traces.count_what_was_read()
         return self._traces.version
 
     def records(self, things: Iterable[Thing]) -> frozenset[Record]:
@@ -111,10 +110,6 @@ class Spending:
         self.check(updated)
         self.look_at_what_is_read(updated)
 
-    def reads_of_others(self, run: Record) -> bool:
-        """Whether the steps of a run read variables that are not of its model and optimizer."""
-        return bool(self._traces.handles_of_others(run))
-
     def reads_without_record(self, run: Record) -> list[tf.Tensor]:
         """Handles of those, but for what is added to gradients, of which nothing is on record."""
         return self._traces.handles_without_record(run)
@@ -133,12 +128,12 @@ class Spending:
                 runs[run] = None
                 known += self._look_at_read_by(run, known)
         for run in runs:
-            run.reading.looked_at = run.steps
+            run.reading.looked_at = run.updated_at
 
     def _look_at_read_by(self, run: Record, known: Sequence[Thing]) -> list[Thing]:
         """Looks at what a run reads, and gives the variables among that which are not known."""
-        came = self._values.behind(self._traces.handles_of_others(run))
-        self._traces.attach(alive(run.reading.updated), came, noticed=came)
+        came = self._values.behind(run.reading.handles_of_others())
+        self._traces.attach(alive(run.reading.updated), came, self._traces.at_last_looks())
         variables = self._traces.values_read_by(run, without=known)
         self.recognise(variables)
         self.check(variables)
@@ -220,60 +215,51 @@ class Spending:
 
     def mark_unknown(self, things: Iterable[Thing]) -> None:
         """States that more may have been spent on these things than is known.  It stays so."""
-        self._traces.attach(things, _UNKNOWN, noticed=_UNKNOWN)
+        self._traces.attach(things, frozenset({UNKNOWN}), self._traces.at_last_looks())
 
     def check(self, variables: Iterable[Thing]) -> bool:
         """Marks those, if any, whose values are neither what private steps left nor were seen."""
         self.tellers.ask()
         with tf.init_scope():
-            found = by_others(self._traces, variables)
+            found = looks.by_others(self._traces, variables)
         self.mark_unknown(found)
         return bool(found)
 
     def hold(self, variables: Iterable[Thing]) -> None:
         """Keeps the values that a step has just left, without reading them, for the next look."""
-        hold_values(self._traces.known(variables))
+        looks.hold_values(self._traces.known(variables))
 
     def let_go(self, variables: Iterable[Thing]) -> bool:
         """Whether nobody has changed what was held.  Steps update in place what is held no more."""
-        return all([let_go(*known) for known in self._traces.known(variables)])
+        return all([looks.let_go(*known) for known in self._traces.known(variables)])
 
     def remember(self, variables: Sequence[Thing]) -> None:
         """Knows these values if they are put back later.  `fit` leaves no marks of graphs."""
-        for variable, digest in zip(variables, digests(variables), strict=True):
-            self._traces[variable].seen.add(digest)
-            unmark(self._traces[variable])
+        looks.remember_values(self._traces, variables)
 
     def see(self, variables: Iterable[Thing]) -> None:
         """Takes the values of these variables as functions of what is on record for them."""
         with tf.init_scope():
-            note_values(self._traces, variables)
+            looks.note_values(self._traces, variables)
 
     def computed(self, variables: Iterable[Thing]) -> None:
         """States that what was added to these variables has made their values: files say so."""
-        for _, trace in self._traces.known(variables):
-            trace.runs |= {record for record in trace.records if record.is_loaded}
+        self._traces.computed(variables)
 
     def expect(self, variables: Iterable[Thing]) -> None:
         """Has updates in graphs compare with these values, which were looked at."""
-        expect_values(self._traces, variables)
+        looks.expect_values(self._traces, variables)
 
     def compare_in_graph(self, variables: Sequence[Thing]) -> list[tf.Operation]:
         """Has a graph note, by operations before a release or an update, what others have changed.
 
         That is since the last of these, or since now, when it is traced, before the first.
         """
-        known = self._traces.known(variables)
-        with tf.init_scope():
-            for _, trace in known:
-                mark_of(trace)
-            self.expect(variables)
-        return [compare(variable, trace) for variable, trace in known]
+        return looks.compare_values(self._traces, variables)
 
     def left_in_graph(self, variables: Iterable[Thing]) -> None:
         """Has a graph note what an update has left, so that a look tells what others change."""
-        for variable, trace in self._traces.known(variables):
-            mark(variable, trace)
+        looks.mark_values(self._traces, variables)
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
@@ -281,10 +267,24 @@ class Spending:
         with self._values.undone_on_error(), self._traces.undone_on_error():
             yield
 
+    def steps_of_runs(self) -> Steps:
+        """The steps of all runs so far, for `add`."""
+        return {run: run.updated_at for run in [*self._traces.runs]}
+
     def add(
-        self, things: Sequence[Thing], ledger: PrivacyLedger, record: Record | None = None
+        self,
+        things: Sequence[Thing],
+        ledger: PrivacyLedger,
+        record: Record | None = None,
+        since: Steps | None = None,
     ) -> Record:
         """Adds what was spent elsewhere, in a new record or in one of an earlier call, which grows.
+
+        Args:
+            things: whose values depend on it.
+            ledger: what was spent.
+            record: of an earlier call.
+            since: what `steps_of_runs` gave when they may have begun to; None for now.
 
         Raises:
             ValueError: it holds another run under a known id.  Nothing is added then.
@@ -292,8 +292,8 @@ class Spending:
         new = Record(ledger)
         merged(self.records(things) | {new})
         if record is not None:
-            return self._traces.extend(record, ledger, things)
-        self._traces.add(things, new)
+            return self._traces.extend(record, ledger, things, since)
+        self._traces.add(things, new, since)
         return new
 
 

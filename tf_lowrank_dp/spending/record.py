@@ -6,8 +6,10 @@ import dataclasses
 import itertools
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
+import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger
@@ -26,9 +28,9 @@ class Reading:
         handles: of variables that only their graphs know.
         added: of variables that terms which a graph adds to released gradients are computed from,
             among which may be sums of releases.
-        found: what was spent on what they read since, by the steps of the run at that time: the
-            next step depends on it.
-        looked_at: steps of the run when what they read was last looked at.
+        found: what was spent on what they read since, by the releases until the run's last update
+            at that time: the next release, or the update that is still to come, depends on it.
+        looked_at: such releases when what they read was last looked at.
     """
 
     updated: list[weakref.ref] = dataclasses.field(default_factory=list)
@@ -43,6 +45,13 @@ class Reading:
         kept = self.added if added else self.handles
         known = {id(reference()) for reference in kept}
         kept += [weakref.ref(each) for each in handles if id(each) not in known]
+
+    def handles_of_others(self) -> list[tf.Tensor]:
+        """Of the variables that are not of the model and optimizer that the steps update."""
+        read = [reference() for reference in self.read]
+        own = {id(getattr(v.value, "handle", None)) for v in read if isinstance(v, keras.Variable)}
+        handles = [reference() for reference in (*self.handles, *self.added)]
+        return [handle for handle in handles if handle is not None and id(handle) not in own]
 
 
 class Record:
@@ -137,4 +146,6 @@ def hold(records: Iterable[Record], ledger: PrivacyLedger) -> bool:
     return merged([*records, Record(ledger)]) == merged(records)
 
 
+Steps: TypeAlias = Mapping[Record, int]
+"""How many releases runs had made until their last updates at some time."""
 UNKNOWN = Record(PrivacyLedger(prior_spend_unknown=True))

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tf_lowrank_dp._keras.layers import own_weights
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending.marks import put_back, state_of
-from tf_lowrank_dp.spending.record import Record, hold, merged
+from tf_lowrank_dp.spending.record import Record, Steps, hold, merged
 from tf_lowrank_dp.spending.trace import (
     Thing,
     Trace,
@@ -87,14 +87,14 @@ class Traces:
         self,
         things: Iterable[Thing],
         records: frozenset[Record],
-        noticed: frozenset[Record] = frozenset(),
+        since: Steps | None = None,
     ) -> None:
         """Adds records to things, and tells the runs that read them.
 
         Args:
             things: the things.
             records: what their values depend on.
-            noticed: those of them that came some time ago, and were found by a look.
+            since: steps of each run when that may have begun, before it was found; None for now.
         """
         with self._lock:
             before = self.version
@@ -103,13 +103,18 @@ class Traces:
                     trace.records |= records
                     self.version += 1
             if self.version > before:
-                self.tell_readers(noticed)
+                self.tell_readers(frozenset() if since is None else records, since)
 
-    def add(self, things: Iterable[Thing], record: Record) -> None:
-        """Adds a new record to things, which `undone_on_error` may take away."""
+    def at_last_looks(self) -> Steps:
+        """The steps of each run when what it reads was last looked at."""
+        return {run: run.reading.looked_at for run in [*self.runs]}
+
+    def add(self, things: Iterable[Thing], record: Record, since: Steps | None = None) -> None:
+        """Adds a new record to things, as `attach` does, which `undone_on_error` may take away."""
         _ADDED.get([]).append(record)
-        records = frozenset({record})
-        self.attach(things, records, records if record.ledger.prior_spend_unknown else frozenset())
+        if since is None and record.ledger.prior_spend_unknown:
+            since = self.at_last_looks()
+        self.attach(things, frozenset({record}), since)
 
     def link(self, optimizer: Thing, things: Iterable[Thing]) -> None:
         """Has what is on record for things count for an optimizer; they get what it has loaded."""
@@ -123,11 +128,11 @@ class Traces:
         self, thing: Thing, records: frozenset[Record], runs: frozenset[Record] | None = None
     ) -> None:
         """Adds records that the value of a thing came with, as `add` does, and as its runs."""
-        trace, noticed = self[thing], records if runs is None else frozenset()
+        trace, since = self[thing], self.at_last_looks() if runs is None else None
         runs = records if runs is None else runs
         new = Recognised(trace, records - trace.records, runs - trace.runs)
         _RECOGNISED.get([]).append(new)
-        self.attach([thing], records, noticed)
+        self.attach([thing], records, since)
         trace.runs |= runs
 
     def tell(self, layer: Thing) -> list[keras.Variable]:
@@ -148,8 +153,14 @@ class Traces:
                 self.recognise(thing, records, frozenset().union(*map(self.runs_of, parts)))
         return new
 
-    def extend(self, record: Record, ledger: PrivacyLedger, things: Sequence[Thing]) -> Record:
-        """Adds to a record of before and to things; whoever depends on it asks again.
+    def extend(
+        self,
+        record: Record,
+        ledger: PrivacyLedger,
+        things: Sequence[Thing],
+        since: Steps | None,
+    ) -> Record:
+        """Adds to a record of before and to things, as `attach` does; who depends on it asks again.
 
         Returns:
             The record; a new one where somebody else depends on it who has not learnt of this: a
@@ -162,7 +173,7 @@ class Traces:
                 record.include(ledger)
             else:
                 record = Record(merged({record, Record(ledger)}))
-            self.attach(things, frozenset({record}))
+            self.attach(things, frozenset({record}), since)
             self.version += 1
         return record
 
@@ -211,7 +222,7 @@ class Traces:
 
     def known_only_to(self, run: Record) -> list[Thing]:
         """The variables that only the graphs of a run are known to read, such as a teacher's."""
-        wanted = {id(handle) for handle in self.handles_of_others(run)}
+        wanted = {id(handle) for handle in run.reading.handles_of_others()}
         return alive(trace.thing for trace in self if wanted and trace.has_handle(wanted))
 
     def values_read_by(self, run: Record, without: Iterable[Thing]) -> list[Thing]:
@@ -220,22 +231,13 @@ class Traces:
         read = [kept for thing in self.read_by(run) for kept in values_kept_in(thing)]
         return [v for v in variables_of(read) if id(v) not in left_out and tells_of_data(v)]
 
-    def handles_of_others(self, run: Record) -> list[tf.Tensor]:
-        """Of the variables that steps of a run read, but for those of its model and optimizer."""
-        variables = [
-            thing for thing in alive(run.reading.read) if isinstance(thing, keras.Variable)
-        ]
-        own = {id(getattr(variable.value, "handle", None)) for variable in variables}
-        handles = alive([*run.reading.handles, *run.reading.added])
-        return [handle for handle in handles if id(handle) not in own]
-
     def handles_without_record(self, run: Record) -> list[tf.Tensor]:
         """Those of variables of which nothing is on record, without what is added to gradients."""
         known = [thing for thing in self.known_only_to(run) if self.records([thing])]
         kept = [variable for thing in known for variable in values_kept_in(thing)]
         recorded = {id(getattr(variable.value, "handle", None)) for variable in kept}
         watched = {id(handle) for handle in alive(run.reading.handles)} - recorded
-        return [each for each in self.handles_of_others(run) if id(each) in watched]
+        return [each for each in run.reading.handles_of_others() if id(each) in watched]
 
     def count_what_was_read(self) -> None:
         """Adds to what runs update what was found in what they read, where a step came after.
@@ -261,13 +263,21 @@ class Traces:
                 made |= {id(variable): variable for variable in values_kept_in(thing)}
         return list(made.values())
 
-    def tell_readers(self, noticed: frozenset[Record] = frozenset()) -> None:
+    def computed(self, things: Iterable[Thing]) -> None:
+        """Takes what was added to things as what has made their values."""
+        for _, trace in self.known(things):
+            trace.runs |= {record for record in trace.records if record.is_loaded}
+
+    def tell_readers(
+        self, late: frozenset[Record] = frozenset(), since: Steps | None = None
+    ) -> None:
         """Notes for each run what was added to what it reads, or will be by a step of others.
 
         Args:
-            noticed: records that a look has found: steps since the last look may depend on them
-                already, where what they read does.
+            late: records that steps so far may depend on already, where what they read does.
+            since: steps of each run after which they may; None where there are no such records.
         """
+        since = since or {}
         grown = True
         while grown:
             grown = False
@@ -279,7 +289,7 @@ class Traces:
                 updated = [self.records([thing]) for thing in alive(reading.updated)]
                 new = to_come - frozenset.intersection(*updated) if updated else frozenset()
                 for record in new - {run}:
-                    at = reading.looked_at if record in noticed & there else run.steps
+                    at = since.get(run, 0) if record in late & there else run.updated_at
                     if at < reading.found.get(record, at + 1):
                         reading.found[record] = at
                         grown = True

@@ -87,6 +87,7 @@ def _check_budget(model: keras.Model, steps: int, left: int | None) -> None:
     private_optimizer(model)
     run = state_of(model).run
     assert run is not None
+    SPENDING.tellers.ask()
     if run.version != SPENDING.version:
         look(model)
         begin(run, model)

@@ -16,7 +16,7 @@ from tf_lowrank_dp.accounting.notes import adapted_entry
 from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.spending.digest import digests
-from tf_lowrank_dp.spending.record import hold
+from tf_lowrank_dp.spending.record import Steps, hold
 from tf_lowrank_dp.spending.trace import Thing, refuse_unbuilt
 from tf_lowrank_dp.training.budget import tell_graphs
 from tf_lowrank_dp.training.other_releases import adapted_parts
@@ -71,15 +71,15 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
     tell_changes(model)
     tell_what_is_written_beside(model)
     _add_what_was_spent_on(others, model)
-    before = _digests(model)
+    before, since = _digests(model), SPENDING.steps_of_runs()
 
     def tell() -> None:
         SPENDING.see(values_of(model))  # first, as the steps of another may read them
-        _add_what_was_spent_on(others, model)
+        _add_what_was_spent_on(others, model, since)
         now = _digests(model)
         made = [v for v in values_of(model) if now[id(v)] != before.get(id(v))]
         things = [*made, *_told_of(made, model)]
-        _add(SPENDING.ledger(things_of(model)), things, _COMPUTED, model)
+        _add(SPENDING.ledger(things_of(model)), things, _COMPUTED, model, since)
         SPENDING.computed(made)
         SPENDING.tell_layers(layers_of(model))
         SPENDING.see(values_of(model))
@@ -93,19 +93,25 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
         refuse_unbuilt(model)
 
 
-def _add_what_was_spent_on(others: Sequence[keras.Model], model: keras.Model) -> None:
+def _add_what_was_spent_on(
+    others: Sequence[keras.Model], model: keras.Model, since: Steps | None = None
+) -> None:
     """Of the others on all that the model consists of now: it may be built inside of the block."""
     for other in others:
         look(other)
         spent = SPENDING.ledger(things_of(other))
         spent.merge(PrivacyLedger(map(adapted_entry, adapted_parts(other))))
-        _add(spent, things_of(model), _OF_OTHERS, model)
+        _add(spent, things_of(model), _OF_OTHERS, model, since)
     if others:
         note_in_file(model)
 
 
 def _add(
-    spent: PrivacyLedger, things: Sequence[Thing], known: _Records, model: keras.Model
+    spent: PrivacyLedger,
+    things: Sequence[Thing],
+    known: _Records,
+    model: keras.Model,
+    since: Steps | None,
 ) -> None:
     """Adds it to those that lack it, in one record of the model, which grows from block to block.
 
@@ -115,7 +121,7 @@ def _add(
     holding = {records: hold(records, spent) for records in {records for _, records in present}}
     lacking = [thing for thing, records in present if not holding[records]]
     if lacking:
-        known[model] = SPENDING.add(lacking, spent, known.get(model))
+        known[model] = SPENDING.add(lacking, spent, known.get(model), since)
 
 
 def _told_of(made: Sequence[Thing], model: keras.Model) -> list[Thing]:

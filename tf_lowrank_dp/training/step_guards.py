@@ -84,7 +84,7 @@ class StepGuard(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         run = find_run(self.model)
-        reads = run is not None and SPENDING.reads_of_others(run.record)
+        reads = run is not None and bool(run.record.reading.handles_of_others())
         held = self._guard.holds and (reads or not SPENDING.let_go(self.model.weights))
         if self._is_first or held:
             tell_changes(self.model)
