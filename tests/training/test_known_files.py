@@ -205,7 +205,7 @@ def test_a_checkpoint_that_keeps_no_ledger_is_refused_before_anything_is_spent(f
     assert ledger_of(fitted).num_steps == before
 
 
-@pytest.mark.parametrize("asked", ["the model", "its optimizer", "after make_private"])
+@pytest.mark.parametrize("asked", ["the model", "its optimizer", "after make_private", "a head"])
 def test_a_state_with_steps_of_which_nothing_is_known_is_unknown(fitted, asked):
     """As Keras loads a checkpoint of Orbax: the model of its config, and then the state."""
     config = keras.saving.serialize_keras_object(fitted)
@@ -215,6 +215,9 @@ def test_a_state_with_steps_of_which_nothing_is_known_is_unknown(fitted, asked):
         assert model.optimizer.ledger.prior_spend_unknown
     elif asked == "after make_private":
         tfdp.make_private(model)
+    elif asked == "a head":
+        head = keras.Sequential([keras.Input((5,)), model, keras.layers.Dense(3)])
+        assert ledger_of(head).prior_spend_unknown
     assert ledger_of(model).prior_spend_unknown
     assert not ledger_of(copy).prior_spend_unknown  # whose weights are new
 

@@ -119,10 +119,11 @@ def look(model: keras.Model) -> bool:
     Returns:
         Whether others than private steps are found to have changed some.
     """
-    optimizer = getattr(model, "optimizer", None)
     SPENDING.recognise(model.weights)
-    if isinstance(optimizer, DPOptimizer):
-        link(optimizer, model)
+    for each in layers_of(model):  # models that it holds may be compiled privately as well
+        optimizer = getattr(each, "optimizer", None) if isinstance(each, keras.Model) else None
+        if isinstance(optimizer, DPOptimizer):
+            link(optimizer, each)
     found = look_at_values(model)
     if found:
         note_in_file(model)
