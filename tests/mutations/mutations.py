@@ -394,7 +394,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what students learn of teachers of their teachers does not count",
-        "spending/traces.py", "to_come = there.union(*(other.reading.found for other in others))",
+        "spending/readers.py", "to_come = there.union(*(other.reading.found for other in behind))",
         "to_come = there",
         "training/test_spent_by_what_is_read.py::"
         "test_who_learns_from_a_student_has_spent_what_its_teacher_spent_between_the_steps",
@@ -1125,13 +1125,12 @@ MUTATIONS = [
         (
             (
                 "spending/owner.py",
-                "self.records([*updated, *self._traces.read_by(run)]) | {run}",
+                "self.records([*updated, *readers.read_by(self._traces, run)]) | {run}",
                 "frozenset({run})",
             ),
             (
                 "spending/owner.py",
-                "self._traces.attach(alive(run.reading.updated), "
-                "self.records(self._traces.read_by(run)))",
+                "self._traces.attach(updated, self.records(read))",
                 "pass",
             ),
             ("spending/traces.py", "            self.attach(alive(reading.updated), due)", ""),
@@ -1423,13 +1422,12 @@ MUTATIONS = [
     ),
     mutation(
         15, "a copy of a private file that is asked costs nothing", "spending/owner.py",
-        "self._traces.attach(alive(run.reading.updated), came, self._traces.at_last_looks())",
-        "pass",
+        "self._traces.came(run, handle, came)", "pass",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_copy_of_a_file_that_is_asked_has_spent_what_the_file_says[in its loss]",
     ),
     mutation(
-        15, "steps before the look that finds a change do not count", "spending/traces.py",
+        15, "steps before the look that finds a change do not count", "spending/readers.py",
         "since.get(run, 0) if record in late & there else run.updated_at", "run.updated_at",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop[True-the student]",
@@ -1819,7 +1817,7 @@ MUTATIONS = [
                 "return [*model.weights, *filter(tells_of_data, of_optimizer)]",
                 "return model.weights",
             ),
-            ("spending/traces.py", "for thing in self.read_by(run) for", "for thing in () for"),
+            ("spending/readers.py", "for thing in read_by(traces, run) for", "for thing in () for"),
         ),
         (
             "training/test_spent_values.py::"
@@ -2031,16 +2029,15 @@ MUTATIONS = [
         "test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop[True-a file by Keras]",
     ),
     mutation(
-        15, "a part does not know what others changed of the rest", "spending/traces.py",
-        "for thing in self.read_by(run) for", "for thing in self.known_only_to(run) for",
+        15, "a part does not know what others changed of the rest", "spending/readers.py",
+        "for thing in read_by(traces, run) for", "for thing in known_only_to(traces, run) for",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_part_knows_what_others_changed_of_the_rest_between_steps[another layer-True]",
     ),
     mutation(
         15, "what others did is looked at one step behind those that are asked",
         "spending/owner.py",
-        "                known += self._look_at_read_by(run, known)\n",
-        "                self._look_at_read_by(run, known)\n",
+        "            runs += readers.runs_behind(self._traces, run).difference(runs)\n", "",
         "training/test_spent_by_what_is_read.py::"
         "test_what_others_did_to_what_a_teacher_reads_is_unknown_of_who_learns_from_it",
     ),
@@ -2051,7 +2048,7 @@ MUTATIONS = [
         "test_values_of_a_file_in_a_frozen_part_are_known_of_what_learnt_on_them",
     ),
     mutation(
-        15, "what a teacher has not read yet counts for who learns from it", "spending/traces.py",
+        15, "what a teacher has not read yet counts for who learns from it", "spending/readers.py",
         "if record in late & there else", "if record in late else",
         "training/test_spent_by_what_is_read.py::"
         "test_what_others_did_after_the_last_step_of_a_teacher_says_nothing_of_who_learns_from_it",
@@ -2079,9 +2076,27 @@ MUTATIONS = [
         "test_a_budget_that_is_checked_knows_what_a_graph_has_taken_over",
     ),
     mutation(
-        15, "what an update reads after its release does not count", "spending/traces.py",
+        15, "what an update reads after its release does not count", "spending/readers.py",
         "in late & there else run.updated_at", "in late & there else run.steps",
         "training/test_spent_by_what_is_read.py::"
         "test_what_a_teacher_spends_between_a_release_and_the_update_that_reads_it_counts",
+    ),
+    mutation(
+        15, "a teacher that is gone gives nothing on", "spending/readers.py",
+        "and (updated or run.steps > at):", "and updated:",
+        "training/test_spent_by_what_is_read.py::"
+        "test_a_teacher_that_is_gone_gives_on_what_it_has_read",
+    ),
+    mutation(
+        15, "who has made what a step reads is forgotten with it", "spending/readers.py",
+        "run.reading.behind |= ", "run.reading.behind = ",
+        "training/test_spent_by_what_is_read.py::"
+        "test_a_teacher_that_is_gone_gives_on_what_it_has_read",
+    ),
+    mutation(
+        15, "what one reader finds in a variable is its own", "spending/traces.py",
+        "                reader.reading.came |= records\n", "                pass\n",
+        "training/test_spent_by_what_is_read.py::"
+        "test_what_one_student_finds_in_a_teacher_is_known_of_others_who_have_read_it",
     ),
 ]  # fmt: skip

@@ -1,6 +1,8 @@
 """What others spend between two steps of a graph counts for whatever the later steps update."""
 
+import contextlib
 import gc
+import weakref
 
 import keras
 import pytest
@@ -213,6 +215,58 @@ def test_values_of_a_file_that_a_teacher_reads_are_known_of_who_learns_from_it(
     take_last(1)
     found = ledger_of(asked(last)).epsilon(DELTA, accountant="rdp")
     assert found == of_runs((FIRST, 2), (SECOND, STEPS), (THIRD, 1), (FOURTH, STEPS))
+
+
+def test_what_one_student_finds_in_a_teacher_is_known_of_others_who_have_read_it(
+    loop, fit, of_a_file
+):
+    """0.98 was stated for 12.1: the teacher had other values again when that student was asked."""
+    teacher, first, second = (dense(keras.layers.Dense(3)) for _ in range(3))
+    take = loop(first, FIRST, learning_from(first, teacher))
+    take(1)
+    values = teacher.get_weights()
+    of_a_file(teacher.layers[0])
+    take(1)
+    loop(second, THIRD, learning_from(second, teacher))(1)
+    assert spent(second) == of_runs((THIRD, 1), (FOURTH, STEPS))
+    teacher.set_weights(values)
+    assert spent(first) == of_runs((FIRST, 2), (FOURTH, STEPS))
+
+
+@pytest.mark.parametrize("how", ["values of a file", "a copy", "ordinarily", "in a block"])
+def test_a_teacher_that_is_gone_gives_on_what_it_has_read(loop, fit, of_a_file, how):
+    """1.64 was stated for 12.22: the way to what had gone into its steps went by its variables."""
+    first, last = dense(keras.layers.Dense(3)), dense(keras.layers.Dense(3))
+    other = dense(keras.layers.Dense(3))
+    if how != "a copy":
+        fit(first, SECOND)
+    fit(other, FOURTH)
+
+    def learn():
+        student = dense(keras.layers.Dense(3))
+        held = [student]
+        take = loop(student, FIRST, learning_from(student, first))
+        take_last = loop(last, THIRD, learning_from(last, lambda x: held[0](x)))
+        take(1)
+        take_last(1)
+        if how in ("values of a file", "a copy"):
+            of_a_file(first.layers[0])
+        elif how == "ordinarily":
+            first.layers[0].kernel.assign_add(tf.ones((5, 3)))
+        else:
+            first.set_weights(other.get_weights())
+        take(1)
+        take_last(1)
+        return weakref.ref(held.pop())
+
+    with tfdp.post_processing(first, other) if how == "in a block" else contextlib.nullcontext():
+        student = learn()
+        gc.collect()
+        assert student() is None
+    before = [] if how == "a copy" else [(SECOND, STEPS)]
+    added = [] if how == "ordinarily" else [(FOURTH, STEPS)]
+    assert spent(last) == of_runs((FIRST, 2), *before, (THIRD, 2), *added)
+    assert ledger_of(last).prior_spend_unknown == (how in ("ordinarily", "values of a file"))
 
 
 @pytest.mark.parametrize("asked", [lambda last: last, after_its_teacher])

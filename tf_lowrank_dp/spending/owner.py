@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import PrivacyLedger
-from tf_lowrank_dp.spending import looks
+from tf_lowrank_dp.spending import looks, readers
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.marks import forget, renew
 from tf_lowrank_dp.spending.record import UNKNOWN, Record, Steps, merged
@@ -89,10 +89,10 @@ class Spending:
         run.reading.updated = [*map(weakref.ref, updated)]
         run.reading.read = [*map(weakref.ref, read)]
         self._traces.begin(run)
-        records = self.records([*updated, *self._traces.read_by(run)]) | {run}
-        self._traces.attach(updated, records)
+        records = self.records([*updated, *readers.read_by(self._traces, run)]) | {run}
         for thing in updated:
             self._traces[thing].runs |= {run}
+        self._traces.attach(updated, records)
         return records - {run}
 
     def read(self, run: Record, handles: Iterable[tf.Tensor], added: bool = False) -> None:
@@ -104,15 +104,15 @@ class Spending:
             added: whether what they read is added to released gradients.
         """
         run.reading.add(handles, added)
-        self._traces.attach(alive(run.reading.updated), self.records(self._traces.read_by(run)))
+        updated, read = alive(run.reading.updated), readers.read_by(self._traces, run)
+        self._traces.attach(updated, self.records(read))
         self._traces.tell_readers()
-        updated = variables_of(alive(run.reading.updated))
-        self.check(updated)
-        self.look_at_what_is_read(updated)
+        self.check(variables_of(updated))
+        self.look_at_what_is_read(variables_of(updated))
 
     def reads_without_record(self, run: Record) -> list[tf.Tensor]:
         """Handles of those, but for what is added to gradients, of which nothing is on record."""
-        return self._traces.handles_without_record(run)
+        return readers.handles_without_record(self._traces, run)
 
     def look_at_what_is_read(self, checked: Sequence[Thing]) -> None:
         """Looks at what goes into steps that made these values, however many runs lie between.
@@ -122,22 +122,21 @@ class Spending:
         Args:
             checked: variables that were looked at.
         """
-        known, runs = [*checked], dict[Record, None]()
-        for variable in known:
-            for run in self._traces.runs_of(variable) - runs.keys():
-                runs[run] = None
-                known += self._look_at_read_by(run, known)
+        known, runs = [*checked], [*frozenset().union(*map(self._traces.runs_of, checked))]
+        for run in runs:
+            known += self._look_at_read_by(run, known)
+            runs += readers.runs_behind(self._traces, run).difference(runs)
         for run in runs:
             run.reading.looked_at = run.updated_at
 
     def _look_at_read_by(self, run: Record, known: Sequence[Thing]) -> list[Thing]:
         """Looks at what a run reads, and gives the variables among that which are not known."""
-        came = self._values.behind(run.reading.handles_of_others())
-        self._traces.attach(alive(run.reading.updated), came, self._traces.at_last_looks())
-        variables = self._traces.values_read_by(run, without=known)
+        for handle, came in self._values.behind(run.reading.handles_of_others()):
+            self._traces.came(run, handle, came)
+        variables = readers.values_read_by(self._traces, run, without=known)
         self.recognise(variables)
         self.check(variables)
-        self.tell_layers(self._traces.known_only_to(run))
+        self.tell_layers(readers.known_only_to(self._traces, run))
         return variables
 
     def link(self, optimizer: Thing, things: Iterable[Thing], loadable: Sequence = ()) -> None:
@@ -215,7 +214,7 @@ class Spending:
 
     def mark_unknown(self, things: Iterable[Thing]) -> None:
         """States that more may have been spent on these things than is known.  It stays so."""
-        self._traces.attach(things, frozenset({UNKNOWN}), self._traces.at_last_looks())
+        self._traces.attach(things, frozenset({UNKNOWN}), readers.at_last_looks(self._traces))
 
     def check(self, variables: Iterable[Thing]) -> bool:
         """Marks those, if any, whose values are neither what private steps left nor were seen."""

@@ -28,6 +28,8 @@ class Reading:
         handles: of variables that only their graphs know.
         added: of variables that terms which a graph adds to released gradients are computed from,
             among which may be sums of releases.
+        came: what values of variables came with of which only their graphs know.
+        behind: runs that have made what they read.
         found: what was spent on what they read since, by the releases until the run's last update
             at that time: the next release, or the update that is still to come, depends on it.
         looked_at: such releases when what they read was last looked at.
@@ -37,6 +39,8 @@ class Reading:
     read: list[weakref.ref] = dataclasses.field(default_factory=list)
     handles: list[weakref.ref] = dataclasses.field(default_factory=list)
     added: list[weakref.ref] = dataclasses.field(default_factory=list)
+    came: frozenset[Record] = frozenset()
+    behind: frozenset[Record] = frozenset()
     found: dict[Record, int] = dataclasses.field(default_factory=dict)
     looked_at: int = 0
 

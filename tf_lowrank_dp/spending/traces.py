@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import own_weights
 from tf_lowrank_dp.accounting import PrivacyLedger
+from tf_lowrank_dp.spending import readers
 from tf_lowrank_dp.spending.marks import put_back, state_of
 from tf_lowrank_dp.spending.record import Record, Steps, hold, merged
 from tf_lowrank_dp.spending.trace import (
@@ -21,9 +22,7 @@ from tf_lowrank_dp.spending.trace import (
     Trace,
     alive,
     quantized_variables,
-    tells_of_data,
     values_kept_in,
-    variables_of,
 )
 
 _ADDED: contextvars.ContextVar[list[Record]] = contextvars.ContextVar("added")
@@ -103,17 +102,43 @@ class Traces:
                     trace.records |= records
                     self.version += 1
             if self.version > before:
-                self.tell_readers(frozenset() if since is None else records, since)
+                readers.tell(self, frozenset() if since is None else records, since)
 
-    def at_last_looks(self) -> Steps:
-        """The steps of each run when what it reads was last looked at."""
-        return {run: run.reading.looked_at for run in [*self.runs]}
+    def tell_readers(self) -> None:
+        """Tells the runs that read things, as `attach` does, once they have come to read more."""
+        with self._lock:
+            readers.tell(self)
+
+    def came(self, run: Record, handle: tf.Tensor, records: frozenset[Record]) -> None:
+        """Adds to what a run updates what a value came with, whose variable graphs alone know.
+
+        Other runs that read it get it where they have taken a step since they were looked at.
+        """
+        with self._lock:
+            since, new = readers.at_last_looks(self), False
+            for reader in readers.of_handle(self, handle):
+                new |= not records <= reader.reading.came
+                reader.reading.came |= records
+            self.attach(alive(run.reading.updated), records, since)
+            if new:
+                readers.tell(self, records, since)
+
+    def count_what_was_read(self) -> None:
+        """Adds to what runs update what was found in what they read, where a step came after.
+
+        Steps in a graph tell nobody, so that this is done when somebody asks.
+        """
+        with self._lock:
+            for run in [run for run in [*self.runs] if run.reading.found]:
+                reading, due = run.reading, run.due()
+                self.attach(alive(reading.updated), due)  # before it is forgotten that it is due
+                reading.found = {each: at for each, at in reading.found.items() if each not in due}
 
     def add(self, things: Iterable[Thing], record: Record, since: Steps | None = None) -> None:
         """Adds a new record to things, as `attach` does, which `undone_on_error` may take away."""
         _ADDED.get([]).append(record)
         if since is None and record.ledger.prior_spend_unknown:
-            since = self.at_last_looks()
+            since = readers.at_last_looks(self)
         self.attach(things, frozenset({record}), since)
 
     def link(self, optimizer: Thing, things: Iterable[Thing]) -> None:
@@ -128,7 +153,7 @@ class Traces:
         self, thing: Thing, records: frozenset[Record], runs: frozenset[Record] | None = None
     ) -> None:
         """Adds records that the value of a thing came with, as `add` does, and as its runs."""
-        trace, since = self[thing], self.at_last_looks() if runs is None else None
+        trace, since = self[thing], readers.at_last_looks(self) if runs is None else None
         runs = records if runs is None else runs
         new = Recognised(trace, records - trace.records, runs - trace.runs)
         _RECOGNISED.get([]).append(new)
@@ -201,7 +226,8 @@ class Traces:
                     put_back(trace, state)
                 undone = frozenset(added).union(*(records for _, records, _ in recognised))
                 for run in [*self.runs]:
-                    kept = found.get(run, frozenset()) | self.records(self.read_by(run))
+                    run.reading.came -= undone
+                    kept = found.get(run, frozenset()) | self.records(readers.read_by(self, run))
                     run.reading.found = {
                         record: at
                         for record, at in run.reading.found.items()
@@ -215,40 +241,6 @@ class Traces:
     def begin(self, run: Record) -> None:
         """Takes a run whose `reading` says what it updates and reads."""
         self.runs.add(run)
-
-    def read_by(self, run: Record) -> list[Thing]:
-        """What goes into the steps of a run, what only its graphs know included."""
-        return [*alive(run.reading.read), *self.known_only_to(run)]
-
-    def known_only_to(self, run: Record) -> list[Thing]:
-        """The variables that only the graphs of a run are known to read, such as a teacher's."""
-        wanted = {id(handle) for handle in run.reading.handles_of_others()}
-        return alive(trace.thing for trace in self if wanted and trace.has_handle(wanted))
-
-    def values_read_by(self, run: Record, without: Iterable[Thing]) -> list[Thing]:
-        """The variables whose values go into the steps of a run, but for those given."""
-        left_out = {id(variable) for variable in without}
-        read = [kept for thing in self.read_by(run) for kept in values_kept_in(thing)]
-        return [v for v in variables_of(read) if id(v) not in left_out and tells_of_data(v)]
-
-    def handles_without_record(self, run: Record) -> list[tf.Tensor]:
-        """Those of variables of which nothing is on record, without what is added to gradients."""
-        known = [thing for thing in self.known_only_to(run) if self.records([thing])]
-        kept = [variable for thing in known for variable in values_kept_in(thing)]
-        recorded = {id(getattr(variable.value, "handle", None)) for variable in kept}
-        watched = {id(handle) for handle in alive(run.reading.handles)} - recorded
-        return [each for each in run.reading.handles_of_others() if id(each) in watched]
-
-    def count_what_was_read(self) -> None:
-        """Adds to what runs update what was found in what they read, where a step came after.
-
-        Steps in a graph tell nobody, so that this is done when somebody asks.
-        """
-        with self._lock:
-            for run in [run for run in [*self.runs] if run.reading.found]:
-                reading, due = run.reading, run.due()
-                self.attach(alive(reading.updated), due)  # before it is forgotten that it is due
-                reading.found = {each: at for each, at in reading.found.items() if each not in due}
 
     def linked(self, optimizer: Thing, without: Iterable[Thing]) -> list[Thing]:
         """What an optimizer is linked to, but for what is left out."""
@@ -267,29 +259,3 @@ class Traces:
         """Takes what was added to things as what has made their values."""
         for _, trace in self.known(things):
             trace.runs |= {record for record in trace.records if record.is_loaded}
-
-    def tell_readers(
-        self, late: frozenset[Record] = frozenset(), since: Steps | None = None
-    ) -> None:
-        """Notes for each run what was added to what it reads, or will be by a step of others.
-
-        Args:
-            late: records that steps so far may depend on already, where what they read does.
-            since: steps of each run after which they may; None where there are no such records.
-        """
-        since = since or {}
-        grown = True
-        while grown:
-            grown = False
-            for run in [*self.runs]:
-                reading, read = run.reading, self.read_by(run)
-                others = {other for thing in read for other in self.runs_of(thing)}
-                there = self.records(read).union(*(other.due() for other in others))
-                to_come = there.union(*(other.reading.found for other in others))
-                updated = [self.records([thing]) for thing in alive(reading.updated)]
-                new = to_come - frozenset.intersection(*updated) if updated else frozenset()
-                for record in new - {run}:
-                    at = since.get(run, 0) if record in late & there else run.updated_at
-                    if at < reading.found.get(record, at + 1):
-                        reading.found[record] = at
-                        grown = True

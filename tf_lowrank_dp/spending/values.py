@@ -67,11 +67,13 @@ class KnownValues:
         keys = zip(map(_size, variables), digests(variables, FIXED_KEY), strict=True)
         return [self._records.get((size, _padded(digest)), frozenset()) for size, digest in keys]
 
-    def behind(self, handles: Sequence[tf.Tensor]) -> frozenset[Record]:
-        """What the values came with that the variables of these handles hold now."""
-        read = [value for value in map(value_behind, handles) if value is not None]
-        came = self.records([value for value in read if self.of_size(value)])
-        return frozenset().union(*came)
+    def behind(self, handles: Sequence[tf.Tensor]) -> Iterator[tuple[tf.Tensor, frozenset[Record]]]:
+        """The handles of variables that hold known values now, with what these came with."""
+        read = [(handle, value_behind(handle)) for handle in handles]
+        held = [(h, value) for h, value in read if value is not None and self.of_size(value)]
+        for (handle, _), records in zip(held, self.records([v for _, v in held]), strict=True):
+            if records:
+                yield handle, records
 
 
 def stored_digests(variables: Sequence) -> np.ndarray:

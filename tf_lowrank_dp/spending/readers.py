@@ -1,0 +1,107 @@
+"""What the steps of runs read, and what reaches the values that they update by it, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+from weakref import WeakSet
+
+import tensorflow as tf
+
+from tf_lowrank_dp.spending.record import Record, Steps
+from tf_lowrank_dp.spending.trace import (
+    Thing,
+    Trace,
+    alive,
+    tells_of_data,
+    values_kept_in,
+    variables_of,
+)
+
+
+class Traces(Protocol):
+    """What is asked of `traces.Traces`, which tells the readers of what it gains."""
+
+    runs: WeakSet[Record]
+
+    def __iter__(self) -> Iterator[Trace]: ...
+
+    def records(self, things: Iterable[Thing]) -> frozenset[Record]: ...
+
+    def runs_of(self, thing: Thing) -> frozenset[Record]: ...
+
+
+def read_by(traces: Traces, run: Record) -> list[Thing]:
+    """What goes into the steps of a run, what only its graphs know included."""
+    return [*alive(run.reading.read), *known_only_to(traces, run)]
+
+
+def known_only_to(traces: Traces, run: Record) -> list[Thing]:
+    """The variables that only the graphs of a run are known to read, such as a teacher's."""
+    wanted = {id(handle) for handle in run.reading.handles_of_others()}
+    return alive(trace.thing for trace in traces if wanted and trace.has_handle(wanted))
+
+
+def of_handle(traces: Traces, handle: tf.Tensor) -> list[Record]:
+    """The runs of whose steps only graphs know that they read a variable."""
+    return [
+        run
+        for run in [*traces.runs]
+        if any(each is handle for each in run.reading.handles_of_others())
+    ]
+
+
+def values_read_by(traces: Traces, run: Record, without: Iterable[Thing]) -> list[Thing]:
+    """The variables whose values go into the steps of a run, but for those given."""
+    left_out = {id(variable) for variable in without}
+    read = [kept for thing in read_by(traces, run) for kept in values_kept_in(thing)]
+    return [v for v in variables_of(read) if id(v) not in left_out and tells_of_data(v)]
+
+
+def runs_behind(traces: Traces, run: Record) -> frozenset[Record]:
+    """The runs that have made what the steps of a run read, also of models that are gone since."""
+    read = read_by(traces, run)
+    run.reading.behind |= frozenset().union(*map(traces.runs_of, read))
+    return run.reading.behind
+
+
+def handles_without_record(traces: Traces, run: Record) -> list[tf.Tensor]:
+    """Those of variables of which nothing is on record, without what is added to gradients."""
+    known = [thing for thing in known_only_to(traces, run) if traces.records([thing])]
+    kept = [variable for thing in known for variable in values_kept_in(thing)]
+    recorded = {id(getattr(variable.value, "handle", None)) for variable in kept}
+    watched = {id(handle) for handle in alive(run.reading.handles)} - recorded
+    return [each for each in run.reading.handles_of_others() if id(each) in watched]
+
+
+def at_last_looks(traces: Traces) -> Steps:
+    """The steps of each run when what it reads was last looked at."""
+    return {run: run.reading.looked_at for run in [*traces.runs]}
+
+
+def tell(traces: Traces, late: frozenset[Record] = frozenset(), since: Steps | None = None) -> None:
+    """Notes for each run what was added to what it reads, or will be by a step of others.
+
+    A run whose variables are gone takes no step any more: it only gives on what it has read.
+
+    Args:
+        traces: of all things.
+        late: records that steps so far may depend on already, where what they read does.
+        since: steps of each run after which they may; None where there are no such records.
+    """
+    since = since or {}
+    grown = True
+    while grown:
+        grown = False
+        for run in [*traces.runs]:
+            reading, behind = run.reading, runs_behind(traces, run)
+            there = traces.records(read_by(traces, run)) | reading.came
+            there = there.union(*(other.due() for other in behind))
+            to_come = there.union(*(other.reading.found for other in behind))
+            updated = [traces.records([thing]) for thing in alive(reading.updated)]
+            known = frozenset.intersection(*updated) if updated else frozenset()
+            for record in to_come - known - {run}:
+                at = since.get(run, 0) if record in late & there else run.updated_at
+                if at < reading.found.get(record, at + 1) and (updated or run.steps > at):
+                    reading.found[record] = at
+                    grown = True
