@@ -1461,8 +1461,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "a quantised teacher costs nothing", "spending/trace.py",
-        "else quantized_variables(thing)\n        return any",
-        "else []\n        return any",
+        "own = own_weights(thing) if", "own = [] if",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_quantised_teacher_counts_with_its_new_variables",
     ),
@@ -1879,7 +1878,7 @@ MUTATIONS = [
     mutation(
         15, "what was found of values is lost when their layers are quantised",
         "optimizers/ledger_in_file.py",
-        "    SPENDING.tell_layers(layers_of(model))\n", "",
+        "    SPENDING.tell_layers(layers)\n", "",
         "training/test_spent_follows_variables.py::"
         "test_what_was_found_of_values_stays_with_their_layers_when_these_are_quantised"
         "[ordinarily_trained-relu]",
@@ -2098,5 +2097,19 @@ MUTATIONS = [
         "                reader.reading.came |= records\n", "                pass\n",
         "training/test_spent_by_what_is_read.py::"
         "test_what_one_student_finds_in_a_teacher_is_known_of_others_who_have_read_it",
+    ),
+    mutation(
+        15, "what quantisation has replaced is no longer read by anybody", "spending/readers.py",
+        "each for each in alive(run.reading.layers) if id(each) not in known", "",
+        "training/test_spent_by_what_is_read.py::"
+        "test_who_has_learnt_from_a_model_that_is_quantised_inside_of_its_block",
+    ),
+    mutation(
+        15, "the first look after quantisation goes by new variables alone",
+        "optimizers/ledger_in_file.py",
+        "SPENDING.look_at_what_is_read([*values, *layers])",
+        "SPENDING.look_at_what_is_read(values)",
+        "training/test_spent_by_what_is_read.py::"
+        "test_the_first_look_after_quantisation_finds_what_steps_before_have_read",
     ),
 ]  # fmt: skip

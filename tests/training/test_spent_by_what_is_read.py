@@ -381,3 +381,38 @@ def test_what_a_teacher_spends_between_a_release_and_the_update_that_reads_it_co
         assert spent(student) == of_runs((FIRST, STEPS), (SECOND, STEPS))
     else:  # as the threat model says of eager loops
         assert spent(student) == of_runs((FIRST, STEPS))
+
+
+def without_bias():
+    """A model whose variables all become others when it is quantised."""
+    return dense(keras.layers.Dense(3, use_bias=False))
+
+
+def test_the_first_look_after_quantisation_finds_what_steps_before_have_read(loop, of_a_file):
+    """0.92 was stated for 12.1, once."""
+    teacher, student = dense(keras.layers.Dense(3)), without_bias()
+    take = loop(student, FIRST, learning_from(student, teacher))
+    take(1)
+    of_a_file(teacher.layers[0])
+    take(1)
+    student.quantize("int8")
+    gc.collect()
+    assert spent(student) == of_runs((FIRST, 2), (FOURTH, STEPS))
+
+
+@pytest.mark.parametrize("traced", ["before the block", "inside of it"])
+def test_who_has_learnt_from_a_model_that_is_quantised_inside_of_its_block(loop, traced):
+    """1.11 was stated for 12.1: the graph had read variables that were others at the end."""
+    teacher, average, student = without_bias(), without_bias(), dense(keras.layers.Dense(3))
+    teach = loop(teacher, SECOND, learning_from(teacher, dense(keras.layers.Dense(3))))
+    learn = loop(student, FIRST, learning_from(student, average))
+    before = traced == "before the block"
+    if before:
+        learn(1)
+    with tfdp.post_processing(average, teacher):
+        teach(STEPS)
+        average.set_weights(teacher.get_weights())
+        learn(1)
+        average.quantize("int8")
+        gc.collect()
+    assert spent(student) == of_runs((FIRST, 1 + before), (SECOND, STEPS))

@@ -52,10 +52,10 @@ def look_at_values(model: keras.Model) -> bool:
     Returns:
         Whether others than private steps are found to have changed some of the model's.
     """
-    values = values_of(model)
+    values, layers = values_of(model), layers_of(model)
     found = SPENDING.check(values)
-    SPENDING.look_at_what_is_read(values)
-    SPENDING.tell_layers(layers_of(model))
+    SPENDING.look_at_what_is_read([*values, *layers])
+    SPENDING.tell_layers(layers)
     return found
 
 

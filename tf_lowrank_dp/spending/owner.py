@@ -120,7 +120,7 @@ class Spending:
         What others have changed there since the last look, a step since then may have read.
 
         Args:
-            checked: variables that were looked at.
+            checked: variables that were looked at, and layers that may have new ones.
         """
         known, runs = [*checked], [*frozenset().union(*map(self._traces.runs_of, checked))]
         for run in runs:
@@ -266,8 +266,9 @@ class Spending:
         with self._values.undone_on_error(), self._traces.undone_on_error():
             yield
 
-    def steps_of_runs(self) -> Steps:
-        """The steps of all runs so far, for `add`."""
+    def steps_of_runs(self, things: Iterable[Thing]) -> Steps:
+        """The steps of all runs so far, for `add` of these things; notes which runs read them."""
+        self._traces.watch(things)
         return {run: run.updated_at for run in [*self._traces.runs]}
 
     def add(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Protocol
-from weakref import WeakSet
 
+import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.spending.record import Record, Steps
@@ -22,7 +23,7 @@ from tf_lowrank_dp.spending.trace import (
 class Traces(Protocol):
     """What is asked of `traces.Traces`, which tells the readers of what it gains."""
 
-    runs: WeakSet[Record]
+    runs: weakref.WeakSet[Record]
 
     def __iter__(self) -> Iterator[Trace]: ...
 
@@ -37,9 +38,17 @@ def read_by(traces: Traces, run: Record) -> list[Thing]:
 
 
 def known_only_to(traces: Traces, run: Record) -> list[Thing]:
-    """The variables that only the graphs of a run are known to read, such as a teacher's."""
+    """The variables that only the graphs of a run are known to read, such as a teacher's.
+
+    Their layers as well, which stay when quantisation replaces what a graph has read.
+    """
     wanted = {id(handle) for handle in run.reading.handles_of_others()}
-    return alive(trace.thing for trace in traces if wanted and trace.has_handle(wanted))
+    found = alive(trace.thing for trace in traces if wanted and trace.has_handle(wanted))
+    noted = {id(thing) for thing in alive(run.reading.layers)}
+    layers = [thing for thing in found if isinstance(thing, keras.layers.Layer)]
+    run.reading.layers += [weakref.ref(each) for each in layers if id(each) not in noted]
+    known = {id(thing) for thing in found}
+    return [*found, *(each for each in alive(run.reading.layers) if id(each) not in known)]
 
 
 def of_handle(traces: Traces, handle: tf.Tensor) -> list[Record]:

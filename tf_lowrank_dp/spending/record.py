@@ -28,6 +28,7 @@ class Reading:
         handles: of variables that only their graphs know.
         added: of variables that terms which a graph adds to released gradients are computed from,
             among which may be sums of releases.
+        layers: in which variables were that only their graphs know.
         came: what values of variables came with of which only their graphs know.
         behind: runs that have made what they read.
         found: what was spent on what they read since, by the releases until the run's last update
@@ -39,6 +40,7 @@ class Reading:
     read: list[weakref.ref] = dataclasses.field(default_factory=list)
     handles: list[weakref.ref] = dataclasses.field(default_factory=list)
     added: list[weakref.ref] = dataclasses.field(default_factory=list)
+    layers: list[weakref.ref] = dataclasses.field(default_factory=list)
     came: frozenset[Record] = frozenset()
     behind: frozenset[Record] = frozenset()
     found: dict[Record, int] = dataclasses.field(default_factory=dict)

@@ -55,10 +55,11 @@ class Trace:
         self.seen.add(digest)
 
     def has_handle(self, handles: set[int]) -> bool:
-        """Whether it is of a variable whose handle has one of these `id`s, or of a layer in which
-        quantisation has put new variables, such as that, in the place of others."""
+        """Whether it is of a variable whose handle has one of these `id`s, or of a layer with such
+        a weight of its own: quantisation puts others in their place, and the layer stays."""
         thing = self.thing()
-        variables = [thing] if isinstance(thing, keras.Variable) else quantized_variables(thing)
+        own = own_weights(thing) if isinstance(thing, keras.layers.Layer) else [thing]
+        variables = [each for each in own if isinstance(each, keras.Variable)]
         return any(id(getattr(v.value, "handle", None)) in handles for v in variables)
 
 

@@ -109,6 +109,12 @@ class Traces:
         with self._lock:
             readers.tell(self)
 
+    def watch(self, things: Iterable[Thing]) -> None:
+        """Notes which runs read things of which nothing may be on record yet."""
+        for thing in things:
+            self[thing]
+        self.tell_readers()
+
     def came(self, run: Record, handle: tf.Tensor, records: frozenset[Record]) -> None:
         """Adds to what a run updates what a value came with, whose variable graphs alone know.
 

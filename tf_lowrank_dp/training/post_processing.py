@@ -71,7 +71,7 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
     tell_changes(model)
     tell_what_is_written_beside(model)
     _add_what_was_spent_on(others, model)
-    before, since = _digests(model), SPENDING.steps_of_runs()
+    before, since = _digests(model), SPENDING.steps_of_runs(layers_of(model))
 
     def tell() -> None:
         SPENDING.see(values_of(model))  # first, as the steps of another may read them
