@@ -352,10 +352,11 @@ def test_what_a_teacher_spends_between_a_release_and_the_update_that_reads_it_co
     teacher = dense(keras.layers.Dense(3))
     kernel = teacher.layers[0].kernel
 
-    def towards(weights):
-        return keras.ops.sum((weights - kernel) ** 2)
+    class Towards(keras.regularizers.Regularizer):
+        def __call__(self, weights):
+            return keras.ops.sum((weights - kernel) ** 2)
 
-    regularizer = towards if read_by == "a regularizer" else None
+    regularizer = Towards() if read_by == "a regularizer" else None
     student = dense(keras.layers.Dense(3, kernel_regularizer=regularizer))
     private(student, "sgd", noise_multiplier=FIRST, accountant="rdp", delta=DELTA)
     sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=STEPS, pad_to_multiple=24)
