@@ -2036,7 +2036,7 @@ MUTATIONS = [
     mutation(
         15, "what others did is looked at one step behind those that are asked",
         "spending/owner.py",
-        "            runs += readers.runs_behind(self._traces, run).difference(runs)\n", "",
+        "            runs += readers.runs_behind(self._traces, run, read).difference(runs)\n", "",
         "training/test_spent_by_what_is_read.py::"
         "test_what_others_did_to_what_a_teacher_reads_is_unknown_of_who_learns_from_it",
     ),

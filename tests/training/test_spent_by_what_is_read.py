@@ -182,6 +182,11 @@ def of_a_file(fit, tmp_path):
     return lambda layer: layer.set_weights(values)
 
 
+def change(layer):
+    """By others than private steps."""
+    layer.kernel.assign_add(keras.ops.ones_like(layer.kernel))
+
+
 ASKED = [lambda last: last, a_wrapper, a_layer_of_it, its_file, after_its_teacher]
 
 
@@ -195,8 +200,7 @@ def test_what_others_did_to_what_a_teacher_reads_is_unknown_of_who_learns_from_i
     layers, take, take_last, last = chain
     take(1)
     take_last(1)
-    kernel = layers[changed].kernel
-    kernel.assign_add(keras.ops.ones_like(kernel))
+    change(layers[changed])
     take(1)
     take_last(1)
     assert ledger_of(asked(last)).prior_spend_unknown
@@ -252,7 +256,7 @@ def test_a_teacher_that_is_gone_gives_on_what_it_has_read(loop, fit, of_a_file, 
         if how in ("values of a file", "a copy"):
             of_a_file(first.layers[0])
         elif how == "ordinarily":
-            first.layers[0].kernel.assign_add(tf.ones((5, 3)))
+            change(first.layers[0])
         else:
             first.set_weights(other.get_weights())
         take(1)
@@ -276,8 +280,7 @@ def test_what_others_did_after_the_last_step_of_a_teacher_says_nothing_of_who_le
     layers, take, take_last, last = chain
     take(1)
     take_last(1)
-    kernel = layers["the teacher"].kernel
-    kernel.assign_add(keras.ops.ones_like(kernel))
+    change(layers["the teacher"])
     take_last(1)
     assert not ledger_of(asked(last)).prior_spend_unknown
     take(1)

@@ -30,23 +30,22 @@ class Spending:
     ledger of a variable holds every release of this process that its value depends on through
     private steps, with all releases that values which they read depended on.
 
-    Proof, by induction over what changes a value.  *A private step* of a run makes what it
-    updates a function of its release and of what it reads.  `begin`, called before, has added to
-    each updated thing the run, whose steps are read from the counter that the release itself
-    increments, and the records of all that it reads; `read` adds those that its graph alone knows.
-    These grow by their own counters.  When what a run reads gains a record, it is noted with the
-    steps of the run until its last update, or those at the last look if this one finds it, and
-    given to what the run updates as soon as somebody asks and there was another step, in a graph or
-    not; `version` changes, by which eager steps know that their budget has.  *A file
-    with a ledger* brings values that depend on this ledger at most; `adopt` adds it to all that
-    the optimizer is linked to: from the start the variables it is built with, and all of the
-    model when that is first seen; and `recognise` to any variable that holds, when it is looked
-    at, a value that the file says private steps have made.  *Keras' averages* of
-    weights, by `SwapEMAWeights` or at the end of `fit`, are functions of values that share the
-    records of the run, and so is what a user states to be (`post_processing`).  *Anything else*
-    leaves a value that no digest knows, and the next look marks it: more may have been spent.  A
-    record is taken away by `undone_on_error` alone, whose caller gives the values back; entries
-    only grow (`PrivacyLedger`), and counters only count.
+    Proof, by induction over what changes a value.  *A private step* of a run makes what it updates
+    a function of its release and of what it reads.  `begin`, called before, has added to each
+    updated thing the run, whose steps are read from the counter that the release itself increments,
+    and the records of all that it reads; `read` adds those that its graph alone knows.  These grow
+    by their own counters.  When what a run reads gains a record, it is noted with the steps of the
+    run until its last update, or at the last look or block if these find it, and given to what the
+    run updates as soon as somebody asks and there was another step, in a graph or not; `version`
+    changes, by which eager steps know that their budget has.  *A file with a ledger* brings values
+    that depend on this ledger at most; `adopt` adds it to all that the optimizer is linked to: from
+    the start the variables it is built with, and all of the model when that is first seen; and
+    `recognise` to any variable that holds, when it is looked at, a value that the file says private
+    steps have made.  *Keras' averages* of weights, by `SwapEMAWeights` or at the end of `fit`, are
+    functions of values that share the records of the run, and so is what a user states to be
+    (`post_processing`).  *Anything else* leaves a value that no digest knows, and the next look
+    marks it: more may have been spent.  A record is taken away by `undone_on_error` alone, whose
+    caller gives the values back; entries only grow (`PrivacyLedger`), and counters only count.
 
     Not claimed: values of variables for which nothing is recorded are taken as public (statements
     say so), those of a file that are changed before anything looks at them among them; and what
@@ -125,7 +124,8 @@ class Spending:
         known, runs = [*checked], [*frozenset().union(*map(self._traces.runs_of, checked))]
         for run in runs:
             known += self._look_at_read_by(run, known)
-            runs += readers.runs_behind(self._traces, run).difference(runs)
+            read = readers.read_by(self._traces, run)
+            runs += readers.runs_behind(self._traces, run, read).difference(runs)
         for run in runs:
             run.reading.looked_at = run.updated_at
 

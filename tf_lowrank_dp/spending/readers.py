@@ -67,9 +67,14 @@ def values_read_by(traces: Traces, run: Record, without: Iterable[Thing]) -> lis
     return [v for v in variables_of(read) if id(v) not in left_out and tells_of_data(v)]
 
 
-def runs_behind(traces: Traces, run: Record) -> frozenset[Record]:
-    """The runs that have made what the steps of a run read, also of models that are gone since."""
-    read = read_by(traces, run)
+def runs_behind(traces: Traces, run: Record, read: Iterable[Thing]) -> frozenset[Record]:
+    """The runs that have made what the steps of a run read, also of models that are gone since.
+
+    Args:
+        traces: of all things.
+        run: whose steps they are.
+        read: what `read_by` gives for it.
+    """
     run.reading.behind |= frozenset().union(*map(traces.runs_of, read))
     return run.reading.behind
 
@@ -103,8 +108,9 @@ def tell(traces: Traces, late: frozenset[Record] = frozenset(), since: Steps | N
     while grown:
         grown = False
         for run in [*traces.runs]:
-            reading, behind = run.reading, runs_behind(traces, run)
-            there = traces.records(read_by(traces, run)) | reading.came
+            reading, read = run.reading, read_by(traces, run)
+            behind = runs_behind(traces, run, read)
+            there = traces.records(read) | reading.came
             there = there.union(*(other.due() for other in behind))
             to_come = there.union(*(other.reading.found for other in behind))
             updated = [traces.records([thing]) for thing in alive(reading.updated)]
