@@ -216,11 +216,15 @@ def test_a_system_without_flock_is_refused_before_a_file_is_made(path, monkeypat
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform cannot fork")
-def test_a_fork_is_refused(path, held):
+def test_a_fork_that_adds_something_is_refused(path, held):
     file = open_ledger_file(path)
     file.add(ledger(1))
     child = os.fork()
     if child == 0:
+        try:
+            file.add(ledger(1))  # nothing new, as where the child asks what was spent
+        except RuntimeError:
+            os._exit(2)
         try:
             file.add(ledger(2))
         except RuntimeError as error:

@@ -2112,4 +2112,19 @@ MUTATIONS = [
         "training/test_spent_by_what_is_read.py::"
         "test_the_first_look_after_quantisation_finds_what_steps_before_have_read",
     ),
+    mutation(
+        13, "a budget that is checked does not look at what the graph reads",
+        "training/trainer.py",
+        "        look(self._model)\n        check_budget(", "        check_budget(",
+        "training/test_spent_by_what_is_read.py::"
+        "test_a_budget_that_is_checked_knows_values_of_a_file_in_what_a_graph_reads",
+    ),
+    mutation(
+        15, "the ledger's file is not told what a look finds in what was read",
+        "training/state.py",
+        "    note_in_file(model)\n    return found",
+        "    if found:\n        note_in_file(model)\n    return found",
+        "training/test_spent_by_what_is_read.py::"
+        "test_the_file_of_a_ledger_holds_what_is_found_in_what_a_graph_has_read",
+    ),
 ]  # fmt: skip

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
+from tf_lowrank_dp.spending import file_of
 from tf_lowrank_dp.training.state import ledger_of
 
 DELTA, STEPS = 1e-3, 4
@@ -344,6 +345,47 @@ def test_a_budget_that_is_checked_knows_what_a_graph_has_taken_over(private, dat
     with pytest.raises(tfdp.PrivacyBudgetExceededError):
         trainer.check_budget()
     assert spent(last) > 2.0  # by what its next step would have read
+
+
+@pytest.mark.parametrize("given", ["the teacher", "a frozen part"])
+def test_a_budget_that_is_checked_knows_values_of_a_file_in_what_a_graph_reads(
+    private, data, of_a_file, given
+):
+    """A target of 5 ended at 13.20, with `check_budget` before each step of a graph."""
+    frozen = keras.layers.Dense(3, trainable=False)
+    teacher, student = dense(keras.layers.Dense(3)), dense(frozen, keras.layers.Dense(3))
+    private(student, "sgd", epsilon=2.0, delta=DELTA, planned_steps=8, accountant="rdp")
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=8, pad_to_multiple=24)
+    trainer = tfdp.PrivateTrainer(student, sampler)
+    forward, batches = learning_from(student, teacher), iter(sampler.as_dataset())
+    step = tf.function(lambda batch: trainer.apply(trainer.gradients(forward, batch)))
+    step(next(batches))
+    trainer.check_budget()
+    of_a_file({"the teacher": teacher.layers[0], "a frozen part": frozen}[given])
+    with pytest.raises(tfdp.PrivacyBudgetExceededError):
+        trainer.check_budget()
+
+
+@pytest.mark.parametrize("asked", [spent, its_file, tfdp.make_standard])
+def test_the_file_of_a_ledger_holds_what_is_found_in_what_a_graph_has_read(
+    private, data, of_a_file, asked, tmp_path, monkeypatch
+):
+    """The model said 12.14 and its ledger's file 1.17, for good where no step came after."""
+    monkeypatch.chdir(tmp_path)
+    teacher, student = dense(keras.layers.Dense(3)), dense(keras.layers.Dense(3))
+    tfdp.make_private(student, ledger_path="ledger.jsonl")
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=FIRST)
+    student.compile(optimizer)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=2, pad_to_multiple=24)
+    trainer = tfdp.PrivateTrainer(student, sampler)
+    forward, batches = learning_from(student, teacher), iter(sampler.as_dataset())
+    step = tf.function(lambda batch: trainer.apply(trainer.gradients(forward, batch)))
+    trainer.check_budget(2)
+    step(next(batches))
+    of_a_file(teacher.layers[0])
+    step(next(batches))
+    asked(student)
+    assert file_of(student).ledger.num_steps == 2 + STEPS
 
 
 @pytest.mark.parametrize("read_by", ["a regularizer", "what is added to gradients"])

@@ -72,7 +72,7 @@ class LedgerFile:
         Raises:
             OSError: it cannot be written, for example because the disk is full. What the file held
                 is kept.
-            RuntimeError: the process was forked from the one that opened the file.
+            RuntimeError: the process was forked from the one that opened the file, which lacks it.
 
         Example:
 
@@ -83,6 +83,8 @@ class LedgerFile:
         >>> file.ledger.num_steps
         5
         """
+        if self._with(ledger) == self.ledger:
+            return
         if os.getpid() != self._process:
             raise RuntimeError(
                 f"Expected the process {self._process}, which opened the ledger file "
@@ -90,15 +92,20 @@ class LedgerFile:
                 "Give each process a file of its own: make_private(model, ledger_path=...)."
             )
         with self._adding:
-            held = self.ledger
-            merged = PrivacyLedger(held.entries, prior_spend_unknown=held.prior_spend_unknown)
-            merged.merge(ledger)
+            held, merged = self.ledger, self._with(ledger)
             if merged == held:
                 return
             news = [entry for entry in merged.entries if entry not in held.entries]
             line = PrivacyLedger(news, prior_spend_unknown=merged.prior_spend_unknown).to_json()
             self._write(line.encode() + b"\n")
             self.ledger = merged
+
+    def _with(self, ledger: PrivacyLedger) -> PrivacyLedger:
+        """What the file would hold."""
+        held = self.ledger
+        merged = PrivacyLedger(held.entries, prior_spend_unknown=held.prior_spend_unknown)
+        merged.merge(ledger)
+        return merged
 
     def _write(self, line: bytes) -> None:
         """Writes a line after the last complete one, over what a crash may have left there."""

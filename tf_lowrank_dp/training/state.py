@@ -116,6 +116,8 @@ def things_of(model: keras.Model) -> list:
 def look(model: keras.Model) -> bool:
     """Tells the owner of the ledgers what the model consists of now, and has its values checked.
 
+    Guarantee: its ledger's file, if it has one, holds what is found, in what it reads as well.
+
     Returns:
         Whether others than private steps are found to have changed some.
     """
@@ -125,8 +127,7 @@ def look(model: keras.Model) -> bool:
         if isinstance(optimizer, DPOptimizer):
             link(optimizer, each)
     found = look_at_values(model)
-    if found:
-        note_in_file(model)
+    note_in_file(model)
     return found
 
 

@@ -61,8 +61,7 @@ class PrivateTrainer:
     is of a sampler of another rate, or that has other rows than were drawn, is refused, in graphs
     as well.  In a `tf.function(jit_compile=True)`, where TensorFlow drops errors, gradients are
     then NaN, as they are after the budget.  Where a `Sampling` is stated, batches need no `draw`,
-    and only the same arrays are noticed.  Shuffled data (`Sampling.shuffle`) are read through
-    `one_pass`, each batch of which has one release.
+    and only the same arrays are noticed.  Shuffled data are read through `one_pass`.
 
     A model has one run at a time.  Another trainer, or `fit`, with other data or settings ends
     that of this trainer, which then refuses to go on.  While `fit` runs, there is no other.  What
@@ -231,9 +230,10 @@ class PrivateTrainer:
     def check_budget(self, steps: int = 1) -> None:
         """Raises `PrivacyBudgetExceededError` if `steps` more releases would overspend.
 
-        Others are noted in the ledger's file, if there is one (`make_private(ledger_path=...)`).
+        What they read is looked at, as a graph does not, and they are noted in the ledger's file.
         """
         self._check_present()
+        look(self._model)
         check_budget(self._model, steps)
 
     def one_pass(self, batches: Iterable[dict]) -> Iterator[dict]:
