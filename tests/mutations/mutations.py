@@ -2127,4 +2127,16 @@ MUTATIONS = [
         "training/test_spent_by_what_is_read.py::"
         "test_the_file_of_a_ledger_holds_what_is_found_in_what_a_graph_has_read",
     ),
+    mutation(
+        15, "what others did to a variable is forgotten with it", "spending/traces.py",
+        "run.reading.gone.append((handle, trace))", "pass",
+        "training/test_spent_by_what_is_read.py::"
+        "test_what_others_did_to_what_is_gone_is_unknown_of_the_encoder_that_is_kept",
+    ),
+    mutation(
+        15, "steps that are taken during a look were looked at", "spending/owner.py",
+        "run.reading.looked_at = steps", "run.reading.looked_at = run.updated_at",
+        "training/test_spent_by_what_is_read.py::"
+        "test_steps_that_another_thread_takes_during_a_look_are_looked_at_by_the_next",
+    ),
 ]  # fmt: skip

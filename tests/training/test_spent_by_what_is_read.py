@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
-from tf_lowrank_dp.spending import file_of
+from tf_lowrank_dp.spending import SPENDING, file_of
 from tf_lowrank_dp.training.state import ledger_of
 
 DELTA, STEPS = 1e-3, 4
@@ -287,6 +287,50 @@ def test_what_others_did_after_the_last_step_of_a_teacher_says_nothing_of_who_le
     take(1)
     take_last(1)
     assert ledger_of(asked(last)).prior_spend_unknown
+
+
+@pytest.mark.parametrize("changed", [None, "the teacher", "the head"])
+def test_what_others_did_to_what_is_gone_is_unknown_of_the_encoder_that_is_kept(loop, fit, changed):
+    """A function that gives back an encoder lets go of all else, before anybody asks."""
+
+    def distilled(encoder):
+        teacher, head = dense(keras.layers.Dense(3)), keras.layers.Dense(3)
+        fit(teacher, SECOND)
+        student = dense(encoder, head)
+        take = loop(student, FIRST, learning_from(student, teacher))
+        take(1)
+        if changed:
+            change({"the teacher": teacher.layers[0], "the head": head}[changed])
+        take(1)
+        return weakref.ref(teacher)
+
+    encoder = keras.layers.Dense(3)
+    teacher = distilled(encoder)
+    gc.collect()
+    assert teacher() is None
+    assert ledger_of(dense(encoder)).prior_spend_unknown == bool(changed)
+    assert spent(dense(encoder)) == of_runs((FIRST, 2), (SECOND, STEPS))
+
+
+def test_steps_that_another_thread_takes_during_a_look_are_looked_at_by_the_next(
+    loop, fit, monkeypatch
+):
+    teacher, student = dense(keras.layers.Dense(3)), dense(keras.layers.Dense(3))
+    fit(teacher, SECOND)
+    take = loop(student, FIRST, learning_from(student, teacher))
+    take(1)
+    look_at_read_by = SPENDING._look_at_read_by
+
+    def look(*arguments):
+        found = look_at_read_by(*arguments)
+        monkeypatch.undo()
+        change(teacher.layers[0])
+        take(1)
+        return found
+
+    monkeypatch.setattr(SPENDING, "_look_at_read_by", look)
+    ledger_of(student)
+    assert ledger_of(student).prior_spend_unknown
 
 
 @pytest.mark.parametrize("asked_first", ["the whole", "a part"])

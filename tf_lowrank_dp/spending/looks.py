@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from tf_lowrank_dp._tensorflow import value_behind
+from tf_lowrank_dp.spending import readers
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.spending.marks import (
     compare,
@@ -19,7 +21,7 @@ from tf_lowrank_dp.spending.marks import (
     was_changed,
 )
 from tf_lowrank_dp.spending.present import present_value
-from tf_lowrank_dp.spending.record import merged, steps_of
+from tf_lowrank_dp.spending.record import UNKNOWN, Record, merged, steps_of
 from tf_lowrank_dp.spending.trace import Thing, Trace
 from tf_lowrank_dp.spending.traces import Traces
 
@@ -36,11 +38,30 @@ def by_others(traces: Traces, variables: Iterable[Thing]) -> list[Thing]:
 
     Their values are noted.
     """
+    return [variable for variable, _ in _of_others(traces.known(variables))]
+
+
+def look_at_gone(traces: Traces, run: Record) -> None:
+    """Looks at the last values of what a run has read and is gone, as `by_others` does.
+
+    Whoever has read it is told.
+    """
+    values = [(value_behind(handle), trace) for handle, trace in run.reading.gone]
+    changed = {id(trace) for _, trace in _of_others(values)}
+    for each in [*traces.runs] if changed else []:
+        if not changed.isdisjoint(id(trace) for _, trace in each.reading.gone):
+            each.reading.came |= {UNKNOWN}
+    run.reading.gone = []
+    if changed:
+        readers.tell(traces, frozenset({UNKNOWN}), readers.at_last_looks(traces))
+
+
+def _of_others(known: list[tuple[Thing, Trace]]) -> list[tuple[Thing, Trace]]:
     found = []
-    for variable, trace, digest in _looked_at(traces.known(variables)):
+    for variable, trace, digest in _looked_at(known):
         is_known = digest in trace.seen and not was_changed(trace)
         if not is_known and is_of_others(variable, trace):
-            found.append(variable)
+            found.append((variable, trace))
         trace.note(digest)
         renew(variable, trace)
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -44,8 +43,8 @@ class Spending:
     steps have made.  *Keras' averages* of weights, by `SwapEMAWeights` or at the end of `fit`, are
     functions of values that share the records of the run, and so is what a user states to be
     (`post_processing`).  *Anything else* leaves a value that no digest knows, and the next look
-    marks it: more may have been spent.  A record is taken away by `undone_on_error` alone, whose
-    caller gives the values back; entries only grow (`PrivacyLedger`), and counters only count.
+    marks it, gone or not: more may have been spent.  `undone_on_error` alone takes a record away,
+    whose caller gives the values back; entries only grow (`PrivacyLedger`), and counters count.
 
     Not claimed: values of variables for which nothing is recorded are taken as public (statements
     say so), those of a file that are changed before anything looks at them among them; and what
@@ -85,9 +84,7 @@ class Spending:
         Returns:
             The other records that these depend on.
         """
-        run.reading.updated = [*map(weakref.ref, updated)]
-        run.reading.read = [*map(weakref.ref, read)]
-        self._traces.begin(run)
+        self._traces.begin(run, updated, read)
         records = self.records([*updated, *readers.read_by(self._traces, run)]) | {run}
         for thing in updated:
             self._traces[thing].runs |= {run}
@@ -122,15 +119,18 @@ class Spending:
             checked: variables that were looked at, and layers that may have new ones.
         """
         known, runs = [*checked], [*frozenset().union(*map(self._traces.runs_of, checked))]
+        looked_at: dict[Record, int] = {}
         for run in runs:
+            looked_at[run] = run.updated_at  # another thread may take steps meanwhile
             known += self._look_at_read_by(run, known)
             read = readers.read_by(self._traces, run)
             runs += readers.runs_behind(self._traces, run, read).difference(runs)
-        for run in runs:
-            run.reading.looked_at = run.updated_at
+        for run, steps in looked_at.items():
+            run.reading.looked_at = steps
 
     def _look_at_read_by(self, run: Record, known: Sequence[Thing]) -> list[Thing]:
         """Looks at what a run reads, and gives the variables among that which are not known."""
+        looks.look_at_gone(self._traces, run)
         for handle, came in self._values.behind(run.reading.handles_of_others()):
             self._traces.came(run, handle, came)
         variables = readers.values_read_by(self._traces, run, without=known)

@@ -31,3 +31,8 @@ def present_value(variable: Any) -> tf.Tensor:
         if not hasattr(held, "handle"):
             return tf.convert_to_tensor(held)
         return tf.raw_ops.ReadVariableOp(resource=held.handle, dtype=held.dtype)
+
+
+def handle_of(thing: Any) -> tf.Tensor | None:
+    """The handle by which graphs know a Keras variable; None for anything else."""
+    return getattr(thing.value, "handle", None) if isinstance(thing, keras.Variable) else None

@@ -9,6 +9,7 @@ from typing import Protocol
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp.spending.present import handle_of
 from tf_lowrank_dp.spending.record import Record, Steps
 from tf_lowrank_dp.spending.trace import (
     Thing,
@@ -83,7 +84,7 @@ def handles_without_record(traces: Traces, run: Record) -> list[tf.Tensor]:
     """Those of variables of which nothing is on record, without what is added to gradients."""
     known = [thing for thing in known_only_to(traces, run) if traces.records([thing])]
     kept = [variable for thing in known for variable in values_kept_in(thing)]
-    recorded = {id(getattr(variable.value, "handle", None)) for variable in kept}
+    recorded = {id(handle_of(variable)) for variable in kept}
     watched = {id(handle) for handle in alive(run.reading.handles)} - recorded
     return [each for each in run.reading.handles_of_others() if id(each) in watched]
 

@@ -6,14 +6,13 @@ import dataclasses
 import itertools
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import Any, TypeAlias
 
-import keras
 import tensorflow as tf
 
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger
-from tf_lowrank_dp.spending.present import present_value
+from tf_lowrank_dp.spending.present import handle_of, present_value
 
 _orders = itertools.count()
 
@@ -28,6 +27,9 @@ class Reading:
         handles: of variables that only their graphs know.
         added: of variables that terms which a graph adds to released gradients are computed from,
             among which may be sums of releases.
+        own: handles of the variables among `read` and `updated`, by their `id`s.
+        gone: handles, and what was known of them, of variables that nobody has looked at since
+            they were deleted.
         layers: in which variables were that only their graphs know.
         came: what values of variables came with of which only their graphs know.
         behind: runs that have made what they read.
@@ -40,6 +42,10 @@ class Reading:
     read: list[weakref.ref] = dataclasses.field(default_factory=list)
     handles: list[weakref.ref] = dataclasses.field(default_factory=list)
     added: list[weakref.ref] = dataclasses.field(default_factory=list)
+    own: MutableMapping[int, tf.Tensor] = dataclasses.field(
+        default_factory=weakref.WeakValueDictionary
+    )
+    gone: list[tuple[tf.Tensor, Any]] = dataclasses.field(default_factory=list)
     layers: list[weakref.ref] = dataclasses.field(default_factory=list)
     came: frozenset[Record] = frozenset()
     behind: frozenset[Record] = frozenset()
@@ -52,12 +58,18 @@ class Reading:
         known = {id(reference()) for reference in kept}
         kept += [weakref.ref(each) for each in handles if id(each) not in known]
 
+    def has(self, handle: tf.Tensor) -> bool:
+        """Whether the steps read the variable of this handle, whosever it is."""
+        return id(handle) in self.own or any(each is handle for each in self._of_graphs())
+
     def handles_of_others(self) -> list[tf.Tensor]:
         """Of the variables that are not of the model and optimizer that the steps update."""
-        read = [reference() for reference in self.read]
-        own = {id(getattr(v.value, "handle", None)) for v in read if isinstance(v, keras.Variable)}
+        own = {id(handle_of(reference())) for reference in self.read}
+        return [handle for handle in self._of_graphs() if id(handle) not in own]
+
+    def _of_graphs(self) -> list[tf.Tensor]:
         handles = [reference() for reference in (*self.handles, *self.added)]
-        return [handle for handle in handles if handle is not None and id(handle) not in own]
+        return [handle for handle in handles if handle is not None]
 
 
 class Record:

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._keras.layers import layers_without_variables, own_weights
+from tf_lowrank_dp.spending.present import handle_of
 from tf_lowrank_dp.spending.record import Record, steps_of
 
 Thing: TypeAlias = keras.Variable | keras.layers.Layer | keras.optimizers.Optimizer
@@ -59,8 +60,7 @@ class Trace:
         a weight of its own: quantisation puts others in their place, and the layer stays."""
         thing = self.thing()
         own = own_weights(thing) if isinstance(thing, keras.layers.Layer) else [thing]
-        variables = [each for each in own if isinstance(each, keras.Variable)]
-        return any(id(getattr(v.value, "handle", None)) in handles for v in variables)
+        return any(id(handle_of(variable)) in handles for variable in own)
 
 
 def quantized_variables(thing: Thing | None) -> list[keras.Variable]:

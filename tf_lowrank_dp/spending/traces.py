@@ -16,12 +16,14 @@ from tf_lowrank_dp._keras.layers import own_weights
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending import readers
 from tf_lowrank_dp.spending.marks import put_back, state_of
+from tf_lowrank_dp.spending.present import handle_of
 from tf_lowrank_dp.spending.record import Record, Steps, hold, merged
 from tf_lowrank_dp.spending.trace import (
     Thing,
     Trace,
     alive,
     quantized_variables,
+    tells_of_data,
     values_kept_in,
 )
 
@@ -55,8 +57,17 @@ class Traces:
         trace = self._traces.get(id(thing))
         if trace is None:
             trace = self._traces[id(thing)] = Trace(weakref.ref(thing))
-            weakref.finalize(thing, self._traces.pop, id(thing), None).atexit = False
+            is_looked_at = isinstance(thing, keras.Variable) and tells_of_data(thing)
+            handle = handle_of(thing) if is_looked_at else None
+            weakref.finalize(thing, self._let_go, id(thing), handle).atexit = False
         return trace
+
+    def _let_go(self, identity: int, handle: tf.Tensor | None) -> None:
+        """A thing is gone: runs that have read it keep its value until somebody looks at them."""
+        trace = self._traces.pop(identity)
+        if handle is not None:
+            for run in [run for run in [*self.runs] if run.reading.has(handle)]:
+                run.reading.gone.append((handle, trace))
 
     def __contains__(self, thing: Thing) -> bool:
         return id(thing) in self._traces
@@ -244,8 +255,13 @@ class Traces:
             _ADDED.reset(tokens[0])
             _RECOGNISED.reset(tokens[1])
 
-    def begin(self, run: Record) -> None:
-        """Takes a run whose `reading` says what it updates and reads."""
+    def begin(self, run: Record, updated: Sequence[Thing], read: Iterable[Thing]) -> None:
+        """Takes a run that is going to update and read these things."""
+        read = [*read]
+        run.reading.updated = [*map(weakref.ref, updated)]
+        run.reading.read = [*map(weakref.ref, read)]
+        handles = map(handle_of, [*updated, *read])
+        run.reading.own.update({id(each): each for each in handles if each is not None})
         self.runs.add(run)
 
     def linked(self, optimizer: Thing, without: Iterable[Thing]) -> list[Thing]:
