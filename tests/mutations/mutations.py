@@ -2139,4 +2139,10 @@ MUTATIONS = [
         "training/test_spent_by_what_is_read.py::"
         "test_steps_that_another_thread_takes_during_a_look_are_looked_at_by_the_next",
     ),
+    mutation(
+        13, "the weights of a step that its graph refuses decay", "training/trainer.py",
+        "tf.control_dependencies(gradients):", "tf.control_dependencies([]):",
+        "training/test_budget.py::"
+        "test_a_graph_changes_weights_only_after_it_has_checked_that_the_step_is_allowed",
+    ),
 ]  # fmt: skip

@@ -266,3 +266,33 @@ def test_the_graph_of_a_loop_knows_what_was_recorded_since_it_was_traced(
         for batch in batches:
             step(batch)
     assert 3.0 < spent(model) <= 4.0
+
+
+def behind(operation, seen):
+    """All operations of a graph that come before this one, whatever the order of execution."""
+    for each in [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]:
+        if each not in seen:
+            seen.add(each)
+            behind(each, seen)
+    return seen
+
+
+def test_a_graph_changes_weights_only_after_it_has_checked_that_the_step_is_allowed(
+    private, small_model, data, step_in_a_graph
+):
+    """AdamW's decay, which needs no gradient, was applied at times: "unknown" since then."""
+    inner = keras.optimizers.AdamW(0.1, weight_decay=0.3)
+    model = private(small_model(), inner, epsilon=2.0, planned_steps=4, **FAST)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=30)
+    graph = step_in_a_graph(model, sampler).get_concrete_function().graph
+    kept = {id(variable.value.handle) for variable in model.trainable_variables}
+    inside = {inner.name for outer, inner in graph.captures if id(outer) in kept}
+    writes = [
+        operation
+        for operation in graph.get_operations()
+        if operation.type.startswith("Assign") and operation.inputs[0].name in inside
+    ]
+    assert len(writes) >= 2 * len(kept)  # decay and update
+    checks = {each for each in graph.get_operations() if each.type == "If"}  # as asserts become
+    for write in writes:
+        assert checks and checks <= behind(write, set())

@@ -218,9 +218,9 @@ class PrivateTrainer:
             compared = SPENDING.compare_in_graph(values_of(self._model))
             with tf.control_dependencies([*refused, *compared]):
                 gradients = withheld(gradients, checks)
-        space = self._run.engine.space
-        optimizer, judged = private_optimizer(self._model), self._run.judged
-        given = apply_gradients(self._model, optimizer, space, gradients, judged)
+        run, optimizer = self._run, private_optimizer(self._model)
+        with tf.control_dependencies(gradients):  # no weight decay without a release
+            given = apply_gradients(self._model, optimizer, run.engine.space, gradients, run.judged)
         if not tf.executing_eagerly():
             count_what_is_behind(self._model, self._run, given, self._handed_out, added=True)
         self._handed_out.applied()
