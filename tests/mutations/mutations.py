@@ -2140,6 +2140,12 @@ MUTATIONS = [
         "test_steps_that_another_thread_takes_during_a_look_are_looked_at_by_the_next",
     ),
     mutation(
+        15, "what is gone is looked at in the graph that is being traced", "spending/looks.py",
+        "    with tf.init_scope():\n        changed", "    if True:\n        changed",
+        "training/test_spent_by_what_is_read.py::"
+        "test_a_graph_is_traced_after_an_optimizer_that_another_one_has_used_is_gone",
+    ),
+    mutation(
         13, "the weights of a step that its graph refuses decay", "training/trainer.py",
         "tf.control_dependencies(gradients):", "tf.control_dependencies([]):",
         "training/test_budget.py::"

@@ -312,6 +312,22 @@ def test_what_others_did_to_what_is_gone_is_unknown_of_the_encoder_that_is_kept(
     assert spent(dense(encoder)) == of_runs((FIRST, 2), (SECOND, STEPS))
 
 
+@pytest.mark.parametrize("inner", ["sgd", "adam", "rmsprop"])
+def test_a_graph_is_traced_after_an_optimizer_that_another_one_has_used_is_gone(
+    private, data, step_in_a_graph, inner
+):
+    model = dense(keras.layers.Dense(3))
+    for _ in range(2):  # compiles anew
+        private(model, inner, noise_multiplier=FIRST, delta=DELTA)
+        gc.collect()
+        sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=2)
+        step = step_in_a_graph(model, sampler)
+        for batch in sampler.as_dataset():
+            step(batch)
+    assert ledger_of(model).num_steps == 4
+    assert not ledger_of(model).prior_spend_unknown
+
+
 def test_steps_that_another_thread_takes_during_a_look_are_looked_at_by_the_next(
     loop, fit, monkeypatch
 ):

@@ -47,7 +47,8 @@ def look_at_gone(traces: Traces, run: Record) -> None:
     Whoever has read it is told.
     """
     values = [(value_behind(handle), trace) for handle, trace in run.reading.gone]
-    changed = {id(trace) for _, trace in _of_others(values)}
+    with tf.init_scope():
+        changed = {id(trace) for _, trace in _of_others(values)}
     for each in [*traces.runs] if changed else []:
         if not changed.isdisjoint(id(trace) for _, trace in each.reading.gone):
             each.reading.came |= {UNKNOWN}
