@@ -1416,7 +1416,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what others did to what a step reads is not looked at", "spending/owner.py",
-        "        self.check(variables)\n        self.tell", "        self.tell",
+        "        self.check(variables)\n        looks.", "        looks.",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_teacher_that_was_trained_ordinarily_before",
     ),
@@ -2107,8 +2107,7 @@ MUTATIONS = [
     mutation(
         15, "the first look after quantisation goes by new variables alone",
         "optimizers/ledger_in_file.py",
-        "SPENDING.look_at_what_is_read([*values, *layers])",
-        "SPENDING.look_at_what_is_read(values)",
+        "SPENDING.look_at(values, layers)", "SPENDING.look_at(values)",
         "training/test_spent_by_what_is_read.py::"
         "test_the_first_look_after_quantisation_finds_what_steps_before_have_read",
     ),
@@ -2122,8 +2121,8 @@ MUTATIONS = [
     mutation(
         15, "the ledger's file is not told what a look finds in what was read",
         "training/state.py",
-        "    note_in_file(model)\n    return found",
-        "    if found:\n        note_in_file(model)\n    return found",
+        "    tell_file(model)\n    return found",
+        "    if found:\n        tell_file(model)\n    return found",
         "training/test_spent_by_what_is_read.py::"
         "test_the_file_of_a_ledger_holds_what_is_found_in_what_a_graph_has_read",
     ),
@@ -2135,9 +2134,15 @@ MUTATIONS = [
     ),
     mutation(
         15, "steps that are taken during a look were looked at", "spending/owner.py",
-        "run.reading.looked_at = steps", "run.reading.looked_at = run.updated_at",
+        "before.get(run, 0)", "run.updated_at",
         "training/test_spent_by_what_is_read.py::"
         "test_steps_that_another_thread_takes_during_a_look_are_looked_at_by_the_next",
+    ),
+    mutation(
+        15, "a full disk ends a block before what was spent in it is told", "training/state.py",
+        "except (OSError, RuntimeError) as error:", "except ZeroDivisionError as error:",
+        "training/test_spent_by_what_is_read.py::"
+        "test_a_block_tells_what_was_spent_although_the_disk_is_full",
     ),
     mutation(
         15, "what is gone is looked at in the graph that is being traced", "spending/looks.py",

@@ -53,8 +53,7 @@ def look_at_values(model: keras.Model) -> bool:
         Whether others than private steps are found to have changed some of the model's.
     """
     values, layers = values_of(model), layers_of(model)
-    found = SPENDING.check(values)
-    SPENDING.look_at_what_is_read([*values, *layers])
+    found = SPENDING.look_at(values, layers)
     SPENDING.tell_layers(layers)
     return found
 

@@ -46,15 +46,16 @@ def look_at_gone(traces: Traces, run: Record) -> None:
 
     Whoever has read it is told.
     """
-    values = [(value_behind(handle), trace) for handle, trace in run.reading.gone]
+    gone, run.reading.gone = run.reading.gone, []
+    since = readers.at_last_looks(traces)
+    values = [(value_behind(handle), trace) for handle, trace in gone]
     with tf.init_scope():
         changed = {id(trace) for _, trace in _of_others(values)}
     for each in [*traces.runs] if changed else []:
-        if not changed.isdisjoint(id(trace) for _, trace in each.reading.gone):
+        if each is run or not changed.isdisjoint(id(trace) for _, trace in each.reading.gone):
             each.reading.came |= {UNKNOWN}
-    run.reading.gone = []
     if changed:
-        readers.tell(traces, frozenset({UNKNOWN}), readers.at_last_looks(traces))
+        readers.tell(traces, frozenset({UNKNOWN}), since)
 
 
 def _of_others(known: list[tuple[Thing, Trace]]) -> list[tuple[Thing, Trace]]:

@@ -103,39 +103,39 @@ class Spending:
         updated, read = alive(run.reading.updated), readers.read_by(self._traces, run)
         self._traces.attach(updated, self.records(read))
         self._traces.tell_readers()
-        self.check(variables_of(updated))
-        self.look_at_what_is_read(variables_of(updated))
+        self.look_at(variables_of(updated))
 
     def reads_without_record(self, run: Record) -> list[tf.Tensor]:
         """Handles of those, but for what is added to gradients, of which nothing is on record."""
         return readers.handles_without_record(self._traces, run)
 
-    def look_at_what_is_read(self, checked: Sequence[Thing]) -> None:
-        """Looks at what goes into steps that made these values, however many runs lie between.
+    def look_at(self, values: Sequence[Thing], layers: Sequence[Thing] = ()) -> bool:
+        """Looks at values, and at what goes into steps that made them, with runs in between.
 
         What others have changed there since the last look, a step since then may have read.
 
-        Args:
-            checked: variables that were looked at, and layers that may have new ones.
+        Returns:
+            Whether others than private steps are found to have changed some of the values.
         """
-        known, runs = [*checked], [*frozenset().union(*map(self._traces.runs_of, checked))]
-        looked_at: dict[Record, int] = {}
+        before = {run: run.updated_at for run in [*self._traces.runs]}  # other threads may go on
+        found, known = self.check(values), [*values, *layers]
+        runs = [*frozenset().union(*map(self._traces.runs_of, known))]
         for run in runs:
-            looked_at[run] = run.updated_at  # another thread may take steps meanwhile
             known += self._look_at_read_by(run, known)
             read = readers.read_by(self._traces, run)
             runs += readers.runs_behind(self._traces, run, read).difference(runs)
-        for run, steps in looked_at.items():
-            run.reading.looked_at = steps
+        for run in runs:
+            run.reading.looked_at = before.get(run, 0)
+        return found
 
     def _look_at_read_by(self, run: Record, known: Sequence[Thing]) -> list[Thing]:
         """Looks at what a run reads, and gives the variables among that which are not known."""
-        looks.look_at_gone(self._traces, run)
         for handle, came in self._values.behind(run.reading.handles_of_others()):
             self._traces.came(run, handle, came)
         variables = readers.values_read_by(self._traces, run, without=known)
         self.recognise(variables)
         self.check(variables)
+        looks.look_at_gone(self._traces, run)  # what has gone until then, which was no more read
         self.tell_layers(readers.known_only_to(self._traces, run))
         return variables
 

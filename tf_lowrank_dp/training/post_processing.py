@@ -20,7 +20,7 @@ from tf_lowrank_dp.spending.record import Steps, hold
 from tf_lowrank_dp.spending.trace import Thing, refuse_unbuilt
 from tf_lowrank_dp.training.budget import tell_graphs
 from tf_lowrank_dp.training.other_releases import adapted_parts
-from tf_lowrank_dp.training.state import look, note_in_file, things_of
+from tf_lowrank_dp.training.state import look, tell_file, things_of
 from tf_lowrank_dp.training.watched_weights import tell_changes
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 
@@ -103,7 +103,7 @@ def _add_what_was_spent_on(
         spent.merge(PrivacyLedger(map(adapted_entry, adapted_parts(other))))
         _add(spent, things_of(model), _OF_OTHERS, model, since)
     if others:
-        note_in_file(model)
+        tell_file(model)
 
 
 def _add(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import warnings
 
 import keras
 import tensorflow as tf
@@ -127,7 +128,7 @@ def look(model: keras.Model) -> bool:
         if isinstance(optimizer, DPOptimizer):
             link(optimizer, each)
     found = look_at_values(model)
-    note_in_file(model)
+    tell_file(model)
     return found
 
 
@@ -136,6 +137,19 @@ def note_in_file(model: keras.Model) -> None:
     file = file_of(model)
     if file is not None:
         file.add(SPENDING.ledger(things_of(model)))
+
+
+def tell_file(model: keras.Model) -> None:
+    """Does so where nothing is about to be spent: a full disk ends neither a look nor a block."""
+    try:
+        note_in_file(model)
+    except (OSError, RuntimeError) as error:
+        warnings.warn(
+            "Expected to write what is known of a model to its ledger's file. Received: "
+            f"'{model.name}', of which the file lacks something until that is done, before the "
+            f"next step is taken: {error}",
+            stacklevel=2,
+        )
 
 
 def ledger_of(model: keras.Model) -> PrivacyLedger:
