@@ -2145,6 +2145,12 @@ MUTATIONS = [
         "test_a_block_tells_what_was_spent_although_the_disk_is_full",
     ),
     mutation(
+        15, "a step is taken before the file holds that more may have been spent",
+        "training/state.py", "return len(self.others) + sum(", "return sum(",
+        "training/test_spent_by_what_is_read.py::"
+        "test_no_step_is_taken_until_the_file_holds_what_a_block_has_told",
+    ),
+    mutation(
         15, "what is gone is looked at in the graph that is being traced", "spending/looks.py",
         "    with tf.init_scope():\n        changed", "    if True:\n        changed",
         "training/test_spent_by_what_is_read.py::"

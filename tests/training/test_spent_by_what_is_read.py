@@ -458,6 +458,30 @@ def test_a_block_tells_what_was_spent_although_the_disk_is_full(tmp_path, monkey
     assert ledger_of(model).num_steps == 2
 
 
+def test_no_step_is_taken_until_the_file_holds_what_a_block_has_told(data, tmp_path, monkeypatch):
+    """Such as that more may have been spent, which changes no number of steps."""
+    model, other = dense(keras.layers.Dense(3)), dense(keras.layers.Dense(3))
+    tfdp.make_private(model, ledger_path=tmp_path / "ledger.jsonl")
+    model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=FIRST))
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=4, pad_to_multiple=24)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    trainer.check_budget(4)
+    SPENDING.mark_unknown(other.weights)
+
+    def write(self, line):
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LedgerFile, "_write", write)
+        with pytest.warns(UserWarning, match="lacks"), tfdp.post_processing(model, other):
+            pass
+        for _ in range(2):
+            with pytest.warns(UserWarning, match="lacks"), pytest.raises(OSError, match="full"):
+                trainer.check_budget()
+    trainer.check_budget()
+    assert file_of(model).ledger.prior_spend_unknown
+
+
 @pytest.mark.parametrize("asked", [spent, its_file, tfdp.make_standard])
 def test_the_file_of_a_ledger_holds_what_is_found_in_what_a_graph_has_read(
     private, data, of_a_file, asked, tmp_path, monkeypatch

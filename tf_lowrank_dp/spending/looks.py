@@ -59,6 +59,7 @@ def look_at_gone(traces: Traces, run: Record) -> None:
 
 
 def _of_others(known: list[tuple[Thing, Trace]]) -> list[tuple[Thing, Trace]]:
+    """Those that `by_others` finds, with their traces; a value may stand for its variable."""
     found = []
     for variable, trace, digest in _looked_at(known):
         is_known = digest in trace.seen and not was_changed(trace)

@@ -135,7 +135,7 @@ class Spending:
         variables = readers.values_read_by(self._traces, run, without=known)
         self.recognise(variables)
         self.check(variables)
-        looks.look_at_gone(self._traces, run)  # what has gone until then, which was no more read
+        looks.look_at_gone(self._traces, run)  # last: some may have gone since
         self.tell_layers(readers.known_only_to(self._traces, run))
         return variables
 

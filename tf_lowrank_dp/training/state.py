@@ -83,8 +83,8 @@ class Run:
 
     @property
     def other_steps(self) -> int:
-        """Grows whenever another run spends on what this one depends on."""
-        return sum(record.ledger.num_steps for record in self.others)
+        """Grows whenever another run spends on what this one depends on, or others come to it."""
+        return len(self.others) + sum(record.ledger.num_steps for record in self.others)
 
     @property
     def ledger(self) -> PrivacyLedger:
@@ -140,7 +140,7 @@ def note_in_file(model: keras.Model) -> None:
 
 
 def tell_file(model: keras.Model) -> None:
-    """Does so where nothing is about to be spent: a full disk ends neither a look nor a block."""
+    """Does as `note_in_file`; a full disk, where no step is about to be taken, is warned of."""
     try:
         note_in_file(model)
     except (OSError, RuntimeError) as error:
