@@ -34,22 +34,32 @@ def dense(*layers):
     return keras.Sequential([keras.Input((5,)), *layers])
 
 
+def in_a_graph(model, data, forward):
+    """A trainer of a private model, and what takes so many steps of its loop in a graph."""
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=2 * STEPS, pad_to_multiple=24)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+    step = tf.function(lambda batch: trainer.apply(trainer.gradients(forward, batch)))
+    batches = iter(sampler.as_dataset())
+
+    def take(steps):
+        for _ in range(steps):
+            step(next(batches))
+
+    return trainer, take
+
+
+def no_room(file, line):
+    """Takes the place of what writes to a ledger's file."""
+    raise OSError(errno.ENOSPC, "full")
+
+
 @pytest.fixture
 def loop(private, data):
     """A loop in a graph over one sampler: takes a model and its forward; gives what takes steps."""
 
     def begin(model, noise_multiplier, forward):
         private(model, "sgd", noise_multiplier=noise_multiplier, accountant="rdp", delta=DELTA)
-        sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=2 * STEPS, pad_to_multiple=24)
-        trainer = tfdp.PrivateTrainer(model, sampler)
-        step = tf.function(lambda batch: trainer.apply(trainer.gradients(forward, batch)))
-        batches = iter(sampler.as_dataset())
-
-        def take(steps):
-            for _ in range(steps):
-                step(next(batches))
-
-        return take
+        return in_a_graph(model, data, forward)[1]
 
     return begin
 
@@ -405,11 +415,8 @@ def test_a_budget_that_is_checked_knows_what_a_graph_has_taken_over(private, dat
     take = loop(student, FIRST, learning_from(student, teacher))
     take(1)
     private(last, "sgd", epsilon=2.0, delta=DELTA, planned_steps=8, accountant="rdp")
-    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=8, pad_to_multiple=24)
-    trainer = tfdp.PrivateTrainer(last, sampler)
-    forward, batches = learning_from(last, student), iter(sampler.as_dataset())
-    step = tf.function(lambda batch: trainer.apply(trainer.gradients(forward, batch)))
-    step(next(batches))
+    trainer, take_last = in_a_graph(last, data, learning_from(last, student))
+    take_last(1)
     fit(teacher, SECOND)
     trainer.check_budget()
     take(1)
@@ -426,11 +433,8 @@ def test_a_budget_that_is_checked_knows_values_of_a_file_in_what_a_graph_reads(
     frozen = keras.layers.Dense(3, trainable=False)
     teacher, student = dense(keras.layers.Dense(3)), dense(frozen, keras.layers.Dense(3))
     private(student, "sgd", epsilon=2.0, delta=DELTA, planned_steps=8, accountant="rdp")
-    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=8, pad_to_multiple=24)
-    trainer = tfdp.PrivateTrainer(student, sampler)
-    forward, batches = learning_from(student, teacher), iter(sampler.as_dataset())
-    step = tf.function(lambda batch: trainer.apply(trainer.gradients(forward, batch)))
-    step(next(batches))
+    trainer, take = in_a_graph(student, data, learning_from(student, teacher))
+    take(1)
     trainer.check_budget()
     of_a_file({"the teacher": teacher.layers[0], "a frozen part": frozen}[given])
     with pytest.raises(tfdp.PrivacyBudgetExceededError):
@@ -447,12 +451,9 @@ def test_a_block_tells_what_was_spent_although_the_disk_is_full(tmp_path, monkey
         model if full == "the model's" else other, ledger_path=tmp_path / "ledger.jsonl"
     )
 
-    def write(self, line):
-        raise OSError(errno.ENOSPC, "full")
-
     with pytest.warns(UserWarning, match="file lacks something.*full"):
         with tfdp.post_processing(model, other):
-            monkeypatch.setattr(LedgerFile, "_write", write)
+            monkeypatch.setattr(LedgerFile, "_write", no_room)
             SPENDING.add(other.weights, PrivacyLedger([ReleaseEntry(event, "more")]))
             model.set_weights(other.get_weights())
     assert ledger_of(model).num_steps == 2
@@ -468,11 +469,8 @@ def test_no_step_is_taken_until_the_file_holds_what_a_block_has_told(data, tmp_p
     trainer.check_budget(4)
     SPENDING.mark_unknown(other.weights)
 
-    def write(self, line):
-        raise OSError(errno.ENOSPC, "full")
-
     with monkeypatch.context() as patched:
-        patched.setattr(LedgerFile, "_write", write)
+        patched.setattr(LedgerFile, "_write", no_room)
         with pytest.warns(UserWarning, match="lacks"), tfdp.post_processing(model, other):
             pass
         for _ in range(2):
@@ -484,7 +482,7 @@ def test_no_step_is_taken_until_the_file_holds_what_a_block_has_told(data, tmp_p
 
 @pytest.mark.parametrize("asked", [spent, its_file, tfdp.make_standard])
 def test_the_file_of_a_ledger_holds_what_is_found_in_what_a_graph_has_read(
-    private, data, of_a_file, asked, tmp_path, monkeypatch
+    data, of_a_file, asked, tmp_path, monkeypatch
 ):
     """The model said 12.14 and its ledger's file 1.17, for good where no step came after."""
     monkeypatch.chdir(tmp_path)
@@ -492,14 +490,11 @@ def test_the_file_of_a_ledger_holds_what_is_found_in_what_a_graph_has_read(
     tfdp.make_private(student, ledger_path="ledger.jsonl")
     optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=FIRST)
     student.compile(optimizer)
-    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=2, pad_to_multiple=24)
-    trainer = tfdp.PrivateTrainer(student, sampler)
-    forward, batches = learning_from(student, teacher), iter(sampler.as_dataset())
-    step = tf.function(lambda batch: trainer.apply(trainer.gradients(forward, batch)))
+    trainer, take = in_a_graph(student, data, learning_from(student, teacher))
     trainer.check_budget(2)
-    step(next(batches))
+    take(1)
     of_a_file(teacher.layers[0])
-    step(next(batches))
+    take(1)
     asked(student)
     assert file_of(student).ledger.num_steps == 2 + STEPS
 

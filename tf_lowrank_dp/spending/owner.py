@@ -117,7 +117,7 @@ class Spending:
         Returns:
             Whether others than private steps are found to have changed some of the values.
         """
-        before = {run: run.updated_at for run in [*self._traces.runs]}  # other threads may go on
+        before = readers.until_now(self._traces)  # other threads may go on
         found, known = self.check(values), [*values, *layers]
         runs = [*frozenset().union(*map(self._traces.runs_of, known))]
         for run in runs:
@@ -269,7 +269,7 @@ class Spending:
     def steps_of_runs(self, things: Iterable[Thing]) -> Steps:
         """The steps of all runs so far, for `add` of these things; notes which runs read them."""
         self._traces.watch(things)
-        return {run: run.updated_at for run in [*self._traces.runs]}
+        return readers.until_now(self._traces)
 
     def add(
         self,

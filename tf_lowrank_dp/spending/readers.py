@@ -89,6 +89,11 @@ def handles_without_record(traces: Traces, run: Record) -> list[tf.Tensor]:
     return [each for each in run.reading.handles_of_others() if id(each) in watched]
 
 
+def until_now(traces: Traces) -> Steps:
+    """The steps of each run so far."""
+    return {run: run.updated_at for run in [*traces.runs]}
+
+
 def at_last_looks(traces: Traces) -> Steps:
     """The steps of each run when what it reads was last looked at."""
     return {run: run.reading.looked_at for run in [*traces.runs]}
