@@ -54,6 +54,21 @@ def test_what_changes_after_a_file_has_brought_its_value_is_noticed(owner):
     assert owner.check([variable])
 
 
+def test_looks_at_each_step_of_a_long_loop_keep_a_bounded_number_of_values(owner, run):
+    """Who puts back one of the last 10,000 values is known to; an older one passes for another."""
+    record, counter = run
+    variable, looks = tf.Variable([0.0, 0.0]), 10_500
+    owner.begin(record, [variable], [])
+    for step in range(looks):
+        counter.assign_add(1)
+        variable.assign([step, 1.0])
+        owner.see([variable])
+    variable.assign([looks - 9_999, 1.0])
+    assert not owner.check([variable])
+    variable.assign([0.0, 1.0])
+    assert owner.check([variable])
+
+
 def test_an_older_ledger_of_a_run_that_goes_on_stays_what_it_was(owner, run):
     record, counter = run
     trained, restored = tf.Variable(0.0), tf.Variable(0.0)

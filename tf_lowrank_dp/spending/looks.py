@@ -79,7 +79,7 @@ def expect_values(traces: Traces, variables: Iterable[Thing]) -> None:
 def remember_values(traces: Traces, variables: Sequence[Thing]) -> None:
     """Knows these values if they are put back later, and what a graph has left there no longer."""
     for variable, digest in zip(variables, digests(variables), strict=True):
-        traces[variable].seen.add(digest)
+        traces[variable].know(digest)
         unmark(traces[variable])
 
 

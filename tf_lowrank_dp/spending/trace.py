@@ -17,6 +17,8 @@ from tf_lowrank_dp.spending.record import Record, steps_of
 Thing: TypeAlias = keras.Variable | keras.layers.Layer | keras.optimizers.Optimizer
 """What records are kept for; a model is a layer as well."""
 
+_SEEN = 10_000  # a megabyte for each variable
+
 
 @dataclasses.dataclass
 class Trace:
@@ -27,7 +29,8 @@ class Trace:
         records: what its value depends on.
         runs: those whose steps update it, or have made the value that a file brought.
         latest: digest of its value when it was last looked at.
-        seen: digests of values that such steps, or a file with its ledger, have left there.
+        seen: digests of values that such steps, or a file with its ledger, have left there; of the
+            last 10,000, in the order in which they were seen.
         seen_at: releases of `runs` when it was looked at; None if any value is theirs.
         mark: int64 `(2,)`, whether a graph has updated it, and the checksum of the value that its
             last update left; None where no graph was traced that does.
@@ -39,7 +42,7 @@ class Trace:
     records: frozenset[Record] = frozenset()
     runs: frozenset[Record] = frozenset()
     latest: bytes | None = None
-    seen: set[bytes] = dataclasses.field(default_factory=set)
+    seen: dict[bytes, None] = dataclasses.field(default_factory=dict)
     seen_at: int | None = None
     mark: tf.Variable | None = None
     held: tuple[tf.Tensor, int] | None = None
@@ -53,7 +56,14 @@ class Trace:
     def note(self, digest: bytes, steps: int | None = None) -> None:
         """Takes the value of this digest as one on record, as of so many releases, or now."""
         self.latest, self.seen_at = digest, self.steps if steps is None else steps
-        self.seen.add(digest)
+        self.know(digest)
+
+    def know(self, digest: bytes) -> None:
+        """Takes the value of this digest as one on record if it is put back later."""
+        self.seen.pop(digest, None)
+        self.seen[digest] = None
+        if len(self.seen) > _SEEN:  # loops may look at each step
+            del self.seen[next(iter(self.seen))]
 
     def has_handle(self, handles: set[int]) -> bool:
         """Whether it is of a variable whose handle has one of these `id`s, or of a layer with such

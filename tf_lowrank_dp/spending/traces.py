@@ -222,7 +222,7 @@ class Traces:
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
         """See `Spending.undone_on_error`."""
-        before = {id(t): (t, t.seen_at, {*t.seen}, state_of(t)) for t in self}
+        before = {id(t): (t, t.seen_at, {**t.seen}, state_of(t)) for t in self}
         found = {run: frozenset(run.reading.found) for run in [*self.runs]}
         added: list[Record] = []
         recognised: list[Recognised] = []
@@ -238,7 +238,7 @@ class Traces:
                     changed.append(trace)
                 for trace in changed:
                     trace.records -= {*added}
-                    new: tuple = (trace, None, set(), None)
+                    new: tuple = (trace, None, {}, None)
                     _, trace.seen_at, trace.seen, state = before.get(id(trace), new)
                     put_back(trace, state)
                 undone = frozenset(added).union(*(records for _, records, _ in recognised))
