@@ -382,20 +382,25 @@ MUTATIONS = [
     ),
     mutation(
         15, "what a step reads of other models does not count", "training/judged_graphs.py",
-        "            SPENDING.read(self._run, others.values())", "            pass",
+        "            self._counts(others.values())", "            pass",
         "training/test_spent_follows_variables.py::"
         "test_a_custom_loop_that_asks_a_private_teacher_has_spent_what_that_has",
     ),
     mutation(
         15, "what a graph has read since it was asked does not count", "spending/traces.py",
-        "            self.attach(alive(reading.updated), due)", "            pass",
+        "                    self.attach(alive(run.reading.updated), records)", "",
         "training/test_spent_by_what_is_read.py::"
         "test_a_head_depends_on_what_others_spent_on_a_shared_encoder_between_its_steps",
     ),
     mutation(
         15, "what students learn of teachers of their teachers does not count",
-        "spending/readers.py", "to_come = there.union(*(other.reading.found for other in behind))",
-        "to_come = there",
+        "spending/readers.py", "for other in behind - {run}:", "for other in set():",
+        "training/test_spent_by_what_is_read.py::"
+        "test_who_learns_from_a_student_has_spent_what_its_teacher_spent_between_the_steps",
+    ),
+    mutation(
+        15, "what a student has learnt by now is not given on", "spending/traces.py",
+        "reader.reading.give_on(run, records)", "pass",
         "training/test_spent_by_what_is_read.py::"
         "test_who_learns_from_a_student_has_spent_what_its_teacher_spent_between_the_steps",
     ),
@@ -1016,10 +1021,28 @@ MUTATIONS = [
     mutation(
         13, "shuffled passes begin beside what has no epsilon there",
         "training/refused_history.py",
-        "if _beside_passes([*ledger.entries, step]) and not _beside_passes(ledger.entries):",
+        "if _beside_passes([*ledger.entries, step]) and not _beside_passes(before.entries):",
         "if False:",
         "training/test_refused_history.py::"
         "test_shuffled_passes_and_what_has_no_epsilon_there_refuse_each_other[event0]",
+    ),
+    mutation(
+        13, "a teacher of another unit is learnt from", "training/counted_reads.py",
+        "    refuse_next_step(run, handles)", "    pass",
+        "training/test_refused_history.py::"
+        "test_a_student_by_example_of_a_teacher_by_user_is_refused_before_a_step[a graph]",
+    ),
+    mutation(
+        13, "what a teacher has learnt by user since is learnt from", "training/budget.py",
+        "        refuse_next_step(run)\n", "",
+        "training/test_refused_history.py::"
+        "test_a_student_is_refused_once_its_teacher_has_learnt_by_user[an eager loop]",
+    ),
+    mutation(
+        13, "a run goes on although its teacher has learnt by user since", "training/start_run.py",
+        "        refuse_next_step(run)\n", "",
+        "training/test_refused_history.py::"
+        "test_a_student_is_refused_once_its_teacher_has_learnt_by_user[fit]",
     ),
     mutation(
         15, "what a refused file brought stays where its values were loaded before",
@@ -1133,7 +1156,7 @@ MUTATIONS = [
                 "self._traces.attach(updated, self.records(read))",
                 "pass",
             ),
-            ("spending/traces.py", "            self.attach(alive(reading.updated), due)", ""),
+            ("spending/traces.py", "self.attach(alive(run.reading.updated), records)", "pass"),
         ),
         ("training/test_spent_follows_variables.py::"
          "test_a_head_on_a_frozen_private_encoder_costs_both_and_the_encoder_only_its_own",),
@@ -1158,7 +1181,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "frozen values of a loaded file are known only once its model is looked at",
-        "spending/owner.py", "            if records:\n", "            if not variables:\n",
+        "spending/owner.py", "in came if records]", "in came if not variables]",
         "training/test_spent_follows_variables.py::"
         "test_values_that_are_frozen_in_the_file_are_known_before_the_library_has_seen_the_model"
         "[copied]",
@@ -1428,7 +1451,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "steps before the look that finds a change do not count", "spending/readers.py",
-        "since.get(run, 0) if record in late & there else run.updated_at", "run.updated_at",
+        "since.get(run, 0) if record in late else run.updated_at", "run.updated_at",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_teacher_that_is_trained_ordinarily_between_steps_of_a_loop[True-the student]",
     ),
@@ -2048,7 +2071,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what a teacher has not read yet counts for who learns from it", "spending/readers.py",
-        "if record in late & there else", "if record in late else",
+        "other.due() for other in behind", "other.reading.found for other in behind",
         "training/test_spent_by_what_is_read.py::"
         "test_what_others_did_after_the_last_step_of_a_teacher_says_nothing_of_who_learns_from_it",
     ),
@@ -2076,13 +2099,13 @@ MUTATIONS = [
     ),
     mutation(
         15, "what an update reads after its release does not count", "spending/readers.py",
-        "in late & there else run.updated_at", "in late & there else run.steps",
+        "in late else run.updated_at", "in late else run.steps",
         "training/test_spent_by_what_is_read.py::"
         "test_what_a_teacher_spends_between_a_release_and_the_update_that_reads_it_counts",
     ),
     mutation(
         15, "a teacher that is gone gives nothing on", "spending/readers.py",
-        "and (updated or run.steps > at):", "and updated:",
+        "if updated or run.steps > at:", "if updated:",
         "training/test_spent_by_what_is_read.py::"
         "test_a_teacher_that_is_gone_gives_on_what_it_has_read",
     ),
@@ -2146,7 +2169,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "a step is taken before the file holds that more may have been spent",
-        "training/state.py", "return len(self.others) + sum(", "return sum(",
+        "training/state.py", " + len(each.entries) + each.prior_spend_unknown", "",
         "training/test_spent_by_what_is_read.py::"
         "test_no_step_is_taken_until_the_file_holds_what_a_block_has_told",
     ),

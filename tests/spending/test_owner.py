@@ -5,6 +5,8 @@ import threading
 
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, Sampling
 from tf_lowrank_dp.spending import Record, Spending
@@ -157,3 +159,48 @@ def test_a_graph_in_which_somebody_asks_has_no_variables_of_others(owner, run):
         assert owner.ledger([variable]) == ledger(3)
 
     assert not tf.function(ask).get_concrete_function().variables
+
+
+EVENTS = st.lists(st.sampled_from(["teacher", "student", "last", "ask"]), max_size=14)
+
+
+@settings(max_examples=150, deadline=None)
+@given(EVENTS)
+def test_whoever_learns_from_a_student_has_what_that_has_learnt_and_nothing_that_it_has_not(events):
+    """Three in a chain, in any order of steps.
+
+    What is stated holds all that values depend on; and nothing that nobody could have learnt, as
+    either of two did not take a step since the teacher had it.
+    """
+    owner, values = Spending(), {name: tf.Variable([0.0]) for name in ("student", "last")}
+    teacher = tf.Variable([0.0])
+    counters = {name: tf.Variable(0, dtype=tf.int64) for name in values}
+    runs = {
+        name: Record(entry=dataclasses.replace(ENTRY, entry_id=name), counter=counter)
+        for name, counter in counters.items()
+    }
+    owner.begin(runs["student"], [values["student"]], [teacher])
+    owner.begin(runs["last"], [values["last"]], [values["student"]])
+    spent: set[str] = set()
+    learnt: dict[str, set[str]] = {name: set() for name in values}
+    possible: dict[str, set[str]] = {name: set() for name in values}
+    stepped: dict[str, set[str]] = {}
+    for event in events:
+        if event == "teacher":
+            run = f"teacher {len(spent)}"
+            spent.add(run)
+            stepped[run] = set()
+            entry = dataclasses.replace(ENTRY, entry_id=run)
+            owner.begin(Record(entry=entry, counter=tf.Variable(2, dtype=tf.int64)), [teacher], [])
+        elif event in values:
+            counters[event].assign_add(1)
+            learnt[event] |= spent if event == "student" else learnt["student"]
+            for since in stepped.values():
+                since.add(event)
+        for run, since in stepped.items():
+            possible["student"] |= {run} if "student" in since else set()
+            possible["last"] |= {run} if since >= {"student", "last"} else set()
+        if event == "ask" or event is events[-1]:
+            for name, value in values.items():
+                stated = {entry.entry_id for entry in owner.ledger([value]).entries} - {*runs}
+                assert learnt[name] - {*runs} <= stated - {name} <= possible[name]

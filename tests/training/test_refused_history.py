@@ -1,8 +1,10 @@
 """No step is taken of which no epsilon could be stated together with what was spent before."""
 
 import dp_accounting
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from dp_accounting import dp_event
 
 import tf_lowrank_dp as tfdp
@@ -84,3 +86,105 @@ def test_a_release_by_example_is_refused_after_steps_by_user(small_model, data, 
     tfdp.record_release(model, event, "a mean", unit="user")  # the remedy
     model.fit(x, y, **users, verbose=0)
     assert spent < tfdp.privacy_spent(model) < np.inf
+
+
+@pytest.fixture
+def by_user(data, private):
+    """Trains models by user, on two rows of each."""
+
+    def train(model):
+        private(model, noise_multiplier=2.0, delta=DELTA)
+        x, y = data()
+        users = {"unit_ids": np.arange(len(x)) // 2, "rows_per_unit": 2, "batch_size": 3}
+        model.fit(x, y, **users, verbose=0)
+        return users
+
+    return train
+
+
+def steps_of(student, teacher, way, data, private):
+    """What takes a step of a student by example that asks its teacher, by fit or a loop."""
+    x, y = data()
+
+    def loss(wanted, logits):
+        asked = tf.nn.softmax(tf.stop_gradient(teacher(tf.zeros([1, 5]))))
+        given = keras.losses.sparse_categorical_crossentropy(wanted, logits, from_logits=True)
+        return given + tf.reduce_sum(asked * tf.nn.softmax(logits), axis=-1)
+
+    if way == "fit":
+        private(student, noise_multiplier=3.0, delta=DELTA, loss=loss)
+        return lambda: student.fit(x, y, batch_size=6, steps_per_epoch=1, verbose=0)
+    private(student, noise_multiplier=3.0, delta=DELTA)
+    sampler = tfdp.PoissonSampler(x, y, batch_size=6, steps=9, pad_to_multiple=24)
+    trainer, batches = tfdp.PrivateTrainer(student, sampler), iter(sampler.as_dataset())
+
+    def step(batch):
+        def forward(rows):
+            return loss(rows["y"], student(rows["x"])), ()
+
+        trainer.apply(trainer.gradients(forward, batch))
+
+    step = tf.function(step) if way == "a graph" else step
+
+    def take():
+        trainer.check_budget()
+        step(next(batches))
+
+    return take
+
+
+WAYS = ["fit", "a graph", "an eager loop"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_student_by_example_of_a_teacher_by_user_is_refused_before_a_step(
+    small_model, data, private, by_user, way
+):
+    """Its epsilon was infinite for ever, without a word."""
+    teacher, student = small_model(), small_model()
+    users = by_user(teacher)
+    private(student, noise_multiplier=2.0, delta=DELTA)
+    student.fit(*data(), batch_size=6, verbose=0)
+    before, spent = weights(student), tfdp.privacy_spent(student)
+    take = steps_of(student, teacher, way, data, private)
+    with pytest.raises(ValueError, match="(?s)one unit of privacy.*learns from.*with unit_ids"):
+        take()
+    assert all(map(np.array_equal, before, weights(student)))
+    assert tfdp.privacy_spent(student) == spent < np.inf
+    if way == "fit":  # the remedy
+        student = small_model()
+        steps_of(student, teacher, way, data, private)
+        student.fit(*data(), **users, verbose=0)
+    else:  # without the teacher it goes on
+        student.fit(*data(), batch_size=6, verbose=0)
+    assert spent < tfdp.privacy_spent(student) < np.inf
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_student_is_refused_once_its_teacher_has_learnt_by_user(
+    small_model, data, private, by_user, way
+):
+    teacher, student = small_model(), small_model()
+    take = steps_of(student, teacher, way, data, private)
+    take()
+    spent = tfdp.privacy_spent(student)
+    by_user(teacher)
+    before = weights(student)
+    with pytest.raises(ValueError, match="one unit of privacy"):
+        take()
+    assert all(map(np.array_equal, before, weights(student)))
+    assert tfdp.privacy_spent(student) == spent < np.inf
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_student_with_a_release_that_has_no_epsilon_beside_its_teachers_passes_is_refused(
+    small_model, data, private, same_batches, way
+):
+    teacher, student = small_model(), small_model()
+    private(teacher, noise_multiplier=2.0, delta=DELTA)
+    teacher.fit(same_batches(*data()), sampling="shuffle", verbose=0)
+    tfdp.record_release(student, dp_accounting.LaplaceDpEvent(9.0), "counts")
+    spent = tfdp.privacy_spent(student, DELTA)
+    with pytest.raises(ValueError, match="Expected Poisson samples, of models that it learns from"):
+        steps_of(student, teacher, way, data, private)()
+    assert tfdp.privacy_spent(student, DELTA) == spent < np.inf

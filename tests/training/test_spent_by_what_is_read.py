@@ -158,6 +158,39 @@ def test_who_learns_from_a_student_has_spent_what_its_teacher_spent_between_the_
     assert spent(last) == of_runs((FIRST, 2), (SECOND, STEPS), (THIRD, 2))
 
 
+def test_what_nobody_has_learnt_costs_who_learns_from_a_student_nothing(loop, fit):
+    """A student whose teacher learns more, and that takes no step after it, said 1.048, and who
+    learnt from it 28.7 for 1.27."""
+    teacher, student, last = (dense(keras.layers.Dense(3)) for _ in range(3))
+    fit(teacher, SECOND)
+    take = loop(student, FIRST, learning_from(student, teacher))
+    take(STEPS)
+    fit(teacher, FOURTH)
+    take_last = loop(last, THIRD, learning_from(last, student))
+    take_last(2)
+    assert spent(last) == of_runs((SECOND, STEPS), (FIRST, STEPS), (THIRD, 2))
+    take(1)
+    assert spent(last) == of_runs((SECOND, STEPS), (FIRST, STEPS + 1), (THIRD, 2))
+    take_last(1)
+    assert spent(last) == of_runs((SECOND, STEPS), (FOURTH, STEPS), (FIRST, STEPS + 1), (THIRD, 3))
+
+
+def test_a_second_head_on_a_frozen_encoder_costs_nothing_of_the_first_heads_own_steps(
+    fit, private, data
+):
+    """It ended after one step, at 28.7, with a target of 4.0."""
+    encoder = dense(keras.layers.Dense(4))
+    first, second = (dense(encoder, keras.layers.Dense(3)) for _ in range(2))
+    fit(first, FIRST)
+    encoder.trainable = False
+    fit(first, SECOND)
+    target = 1.5 * spent(second)
+    private(second, "sgd", epsilon=target, accountant="rdp", delta=DELTA)
+    second.fit(*data(), batch_size=6, epochs=2, verbose=0)
+    noise = second.optimizer.calibrated_noise_multiplier
+    assert spent(second) == of_runs((FIRST, STEPS), (noise, 2 * STEPS)) <= target
+
+
 def test_a_head_depends_on_what_others_spent_on_a_shared_encoder_between_its_steps(loop, fit):
     encoder, head = keras.layers.Dense(4), keras.layers.Dense(3)
     first, second = dense(encoder, head), dense(encoder, keras.layers.Dense(3))
@@ -459,10 +492,17 @@ def test_a_block_tells_what_was_spent_although_the_disk_is_full(tmp_path, monkey
     assert ledger_of(model).num_steps == 2
 
 
-def test_no_step_is_taken_until_the_file_holds_what_a_block_has_told(data, tmp_path, monkeypatch):
+@pytest.mark.parametrize("blocks_before", [0, 1])
+def test_no_step_is_taken_until_the_file_holds_what_a_block_has_told(
+    data, tmp_path, monkeypatch, blocks_before
+):
     """Such as that more may have been spent, which changes no number of steps."""
     model, other = dense(keras.layers.Dense(3)), dense(keras.layers.Dense(3))
     tfdp.make_private(model, ledger_path=tmp_path / "ledger.jsonl")
+    tfdp.record_release(other, dp_accounting.GaussianDpEvent(FOURTH), "counts")
+    for _ in range(blocks_before):
+        with tfdp.post_processing(model, other):
+            pass
     model.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=FIRST))
     sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=4, pad_to_multiple=24)
     trainer = tfdp.PrivateTrainer(model, sampler)
@@ -478,6 +518,17 @@ def test_no_step_is_taken_until_the_file_holds_what_a_block_has_told(data, tmp_p
                 trainer.check_budget()
     trainer.check_budget()
     assert file_of(model).ledger.prior_spend_unknown
+
+
+def test_steps_that_were_noted_ahead_stay_so_where_a_graph_finds_what_it_reads(data, fit, tmp_path):
+    teacher, student = dense(keras.layers.Dense(3)), dense(keras.layers.Dense(3))
+    fit(teacher, SECOND)
+    tfdp.make_private(student, ledger_path=tmp_path / "ledger.jsonl")
+    student.compile(tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=FIRST))
+    trainer, take = in_a_graph(student, data, learning_from(student, teacher))
+    trainer.check_budget(STEPS)
+    take(STEPS)  # the first of which traces it
+    assert file_of(student).ledger.num_steps == 2 * STEPS
 
 
 @pytest.mark.parametrize("asked", [spent, its_file, tfdp.make_standard])

@@ -35,16 +35,17 @@ class Spending:
     and the records of all that it reads; `read` adds those that its graph alone knows.  These grow
     by their own counters.  When what a run reads gains a record, it is noted with the steps of the
     run until its last update, or at the last look or block if these find it, and given to what the
-    run updates as soon as somebody asks and there was another step, in a graph or not; `version`
-    changes, by which eager steps know that their budget has.  *A file with a ledger* brings values
-    that depend on this ledger at most; `adopt` adds it to all that the optimizer is linked to: from
-    the start the variables it is built with, and all of the model when that is first seen; and
-    `recognise` to any variable that holds, when it is looked at, a value that the file says private
-    steps have made.  *Keras' averages* of weights, by `SwapEMAWeights` or at the end of `fit`, are
-    functions of values that share the records of the run, and so is what a user states to be
-    (`post_processing`).  *Anything else* leaves a value that no digest knows, and the next look
-    marks it, gone or not: more may have been spent.  `undone_on_error` alone takes a record away,
-    whose caller gives the values back; entries only grow (`PrivacyLedger`), and counters count.
+    run updates as soon as somebody asks and there was another step, in a graph or not, and so on to
+    who reads that; `version` changes, by which eager steps know that their budget has.  *A file
+    with a ledger* brings values that depend on this ledger at most; `adopt` adds it to all that the
+    optimizer is linked to: from the start the variables it is built with, and all of the model when
+    that is first seen; and `recognise` to any variable that holds, when it is looked at, a value
+    that the file says private steps have made.  *Keras' averages* of weights, by `SwapEMAWeights`
+    or at the end of `fit`, are functions of values that share the records of the run, and so is
+    what a user states to be (`post_processing`).  *Anything else* leaves a value that no digest
+    knows, and the next look marks it, gone or not: more may have been spent.  `undone_on_error`
+    alone takes a record away, whose caller gives the values back; entries only grow
+    (`PrivacyLedger`), and counters count.
 
     Not claimed: values of variables for which nothing is recorded are taken as public (statements
     say so), those of a file that are changed before anything looks at them among them; and what
@@ -104,6 +105,12 @@ class Spending:
         self._traces.attach(updated, self.records(read))
         self._traces.tell_readers()
         self.look_at(variables_of(updated))
+
+    def ledger_ahead(self, run: Record, handles: Sequence[tf.Tensor] = ()) -> PrivacyLedger:
+        """What will be on record after the next step of a run, if it reads these as well."""
+        self._traces.count_what_was_read()
+        came = [came for _, came in self._values.behind(handles)]
+        return merged(readers.records_ahead(self._traces, run, handles).union(*came))
 
     def reads_without_record(self, run: Record) -> list[tf.Tensor]:
         """Handles of those, but for what is added to gradients, of which nothing is on record."""
@@ -190,11 +197,11 @@ class Spending:
     def recognise(self, variables: Iterable[Thing]) -> list[Thing]:
         """Adds to variables what any file says of the values that they hold, and gives these."""
         unseen = [v for v in variables if not self._values.of_size(v) <= self._traces.runs_of(v)]
-        found = list(zip(unseen, self._values.records(unseen), strict=True))
+        came = zip(unseen, self._values.records(unseen), strict=True)
+        found = [(variable, records) for variable, records in came if records]
         for variable, records in found:
-            if records:
-                self._traces.recognise(variable, records)
-        return [variable for variable, records in found if records]
+            self._traces.recognise(variable, records)
+        return [variable for variable, _ in found]
 
     def tell_layers(self, things: Iterable[Thing]) -> None:
         """Adds to layers what is on record for their variables, which quantisation may replace."""
@@ -202,12 +209,7 @@ class Spending:
             self.see(self._traces.tell(thing))
 
     def values_to_save(self, optimizer: Thing, without: Iterable[Thing]) -> np.ndarray:
-        """Digests of the values that private steps have made, of what an optimizer is linked to.
-
-        Args:
-            optimizer: what is being saved.
-            without: variables that no other model will hold.
-        """
+        """Digests of what private steps made and an optimizer is linked to, `without` some."""
         linked = self._traces.linked(optimizer, without)
         self.recognise(variables_of(linked))
         return stored_digests(self._traces.made_by_steps(linked))
@@ -250,10 +252,7 @@ class Spending:
         looks.expect_values(self._traces, variables)
 
     def compare_in_graph(self, variables: Sequence[Thing]) -> list[tf.Operation]:
-        """Has a graph note, by operations before a release or an update, what others have changed.
-
-        That is since the last of these, or since now, when it is traced, before the first.
-        """
+        """Has a graph note, at each release and update, what others change from one to the next."""
         return looks.compare_values(self._traces, variables)
 
     def left_in_graph(self, variables: Iterable[Thing]) -> None:

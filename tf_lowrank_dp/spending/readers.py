@@ -43,13 +43,18 @@ def known_only_to(traces: Traces, run: Record) -> list[Thing]:
 
     Their layers as well, which stay when quantisation replaces what a graph has read.
     """
-    wanted = {id(handle) for handle in run.reading.handles_of_others()}
-    found = alive(trace.thing for trace in traces if wanted and trace.has_handle(wanted))
+    found = having(traces, run.reading.handles_of_others())
     noted = {id(thing) for thing in alive(run.reading.layers)}
     layers = [thing for thing in found if isinstance(thing, keras.layers.Layer)]
     run.reading.layers += [weakref.ref(each) for each in layers if id(each) not in noted]
     known = {id(thing) for thing in found}
     return [*found, *(each for each in alive(run.reading.layers) if id(each) not in known)]
+
+
+def having(traces: Traces, handles: Iterable[tf.Tensor]) -> list[Thing]:
+    """The variables of these handles, and layers that hold one, of which something is known."""
+    wanted = {id(handle) for handle in handles}
+    return alive(trace.thing for trace in traces if wanted and trace.has_handle(wanted))
 
 
 def of_handle(traces: Traces, handle: tf.Tensor) -> list[Record]:
@@ -66,6 +71,12 @@ def values_read_by(traces: Traces, run: Record, without: Iterable[Thing]) -> lis
     left_out = {id(variable) for variable in without}
     read = [kept for thing in read_by(traces, run) for kept in values_kept_in(thing)]
     return [v for v in variables_of(read) if id(v) not in left_out and tells_of_data(v)]
+
+
+def records_ahead(traces: Traces, run: Record, handles: Iterable[tf.Tensor]) -> frozenset[Record]:
+    """What the next step of a run depends on, if it reads these variables as well."""
+    things = [*alive(run.reading.updated), *read_by(traces, run), *having(traces, handles)]
+    return traces.records(things) | run.reading.came | {*run.reading.found}
 
 
 def runs_behind(traces: Traces, run: Record, read: Iterable[Thing]) -> frozenset[Record]:
@@ -118,11 +129,13 @@ def tell(traces: Traces, late: frozenset[Record] = frozenset(), since: Steps | N
             behind = runs_behind(traces, run, read)
             there = traces.records(read) | reading.came
             there = there.union(*(other.due() for other in behind))
-            to_come = there.union(*(other.reading.found for other in behind))
             updated = [traces.records([thing]) for thing in alive(reading.updated)]
             known = frozenset.intersection(*updated) if updated else frozenset()
-            for record in to_come - known - {run}:
-                at = since.get(run, 0) if record in late & there else run.updated_at
-                if at < reading.found.get(record, at + 1) and (updated or run.steps > at):
-                    reading.found[record] = at
-                    grown = True
+            for record in there - known - {run}:
+                at = since.get(run, 0) if record in late else run.updated_at
+                if updated or run.steps > at:
+                    grown |= reading.find(record, at)
+            if updated:
+                known |= there | {run, *reading.found}
+                for other in behind - {run}:
+                    grown |= reading.find_later(other, run.updated_at, known)

@@ -35,6 +35,8 @@ class Reading:
         behind: runs that have made what they read.
         found: what was spent on what they read since, by the releases until the run's last update
             at that time: the next release, or the update that is still to come, depends on it.
+        later: what runs behind have found so, which no step of theirs has read, by both, and as of
+            the same releases: those after such a step depend on it.
         looked_at: such releases when what they read was last looked at.
     """
 
@@ -50,6 +52,7 @@ class Reading:
     came: frozenset[Record] = frozenset()
     behind: frozenset[Record] = frozenset()
     found: dict[Record, int] = dataclasses.field(default_factory=dict)
+    later: dict[tuple[Record, Record], int] = dataclasses.field(default_factory=dict)
     looked_at: int = 0
 
     def add(self, handles: Iterable[tf.Tensor], added: bool) -> None:
@@ -57,6 +60,32 @@ class Reading:
         kept = self.added if added else self.handles
         known = {id(reference()) for reference in kept}
         kept += [weakref.ref(each) for each in handles if id(each) not in known]
+
+    def find(self, record: Record, at: int) -> bool:
+        """Notes what is found as of so many releases; whether that is new, or earlier."""
+        if self.found.get(record, at + 1) <= at:
+            return False
+        self.found[record] = at
+        return True
+
+    def find_later(self, behind: Record, at: int, known: frozenset[Record]) -> bool:
+        """Notes what a run behind has found, but for what is known; whether that is new."""
+        others = {*behind.reading.found, *(record for _, record in behind.reading.later)}
+        new = {(behind, record) for record in others - known} - {*self.later}
+        self.later |= dict.fromkeys(new, at)
+        return bool(new)
+
+    def give_on(self, behind: Record, due: frozenset[Record]) -> None:
+        """Notes as found what a run behind has read by now."""
+        for record in due:
+            at = self.later.pop((behind, record), None)
+            if at is not None:
+                self.find(record, at)
+
+    def forget(self, due: frozenset[Record]) -> None:
+        """Forgets what the updated things have now."""
+        self.found = {each: at for each, at in self.found.items() if each not in due}
+        self.later = {both: at for both, at in self.later.items() if both[1] not in due}
 
     def has(self, handle: tf.Tensor) -> bool:
         """Whether the steps read the variable of this handle, whosever it is."""

@@ -146,10 +146,12 @@ class Traces:
         Steps in a graph tell nobody, so that this is done when somebody asks.
         """
         with self._lock:
-            for run in [run for run in [*self.runs] if run.reading.found]:
-                reading, due = run.reading, run.due()
-                self.attach(alive(reading.updated), due)  # before it is forgotten that it is due
-                reading.found = {each: at for each, at in reading.found.items() if each not in due}
+            while due := {run: new for run in [*self.runs] if (new := run.due())}:
+                for run, records in due.items():
+                    for reader in [*self.runs]:
+                        reader.reading.give_on(run, records)
+                    self.attach(alive(run.reading.updated), records)
+                    run.reading.forget(records)
 
     def add(self, things: Iterable[Thing], record: Record, since: Steps | None = None) -> None:
         """Adds a new record to things, as `attach` does, which `undone_on_error` may take away."""
@@ -224,6 +226,7 @@ class Traces:
         """See `Spending.undone_on_error`."""
         before = {id(t): (t, t.seen_at, {**t.seen}, state_of(t)) for t in self}
         found = {run: frozenset(run.reading.found) for run in [*self.runs]}
+        later = {run: {**run.reading.later} for run in [*self.runs]}
         added: list[Record] = []
         recognised: list[Recognised] = []
         tokens = _ADDED.set(added), _RECOGNISED.set(recognised)
@@ -249,6 +252,14 @@ class Traces:
                         record: at
                         for record, at in run.reading.found.items()
                         if record in kept or record not in undone
+                    }
+                for run in [*self.runs]:
+                    run.reading.later = {
+                        (behind, record): at
+                        for (behind, record), at in run.reading.later.items()
+                        if (behind, record) in later.get(run, ())
+                        or record not in undone
+                        or record in behind.reading.found
                     }
             raise
         finally:

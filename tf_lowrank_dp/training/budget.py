@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_lowrank_dp.accounting import LedgerEntry, LedgerFile, PrivacyLedger
 from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 from tf_lowrank_dp.spending import SPENDING, file_of
+from tf_lowrank_dp.training.counted_reads import refuse_next_step
 from tf_lowrank_dp.training.draws import Check
 from tf_lowrank_dp.training.start_run import begin
 from tf_lowrank_dp.training.state import Run, find_run, look, note_in_file, state_of
@@ -35,6 +36,7 @@ def check_budget(model: keras.Model, steps: int = 1, left: int | None = None) ->
 
     Raises:
         PrivacyBudgetExceededError: with the target and what it would become.
+        ValueError: no epsilon could be stated after them.
         OSError: the file cannot be written.
     """
     with tf.init_scope():  # where a loop is traced as well
@@ -90,6 +92,7 @@ def _check_budget(model: keras.Model, steps: int, left: int | None) -> None:
     SPENDING.tellers.ask()
     if run.version != SPENDING.version:
         look(model)
+        refuse_next_step(run)
         begin(run, model)
         note_in_file(model)
     if run.limit is not None and run.limit.left(run, steps) < steps:
@@ -105,12 +108,12 @@ def _note_ahead(run: Run, file: LedgerFile, steps: int, left: int | None) -> Non
     Nor where another run has spent since on what this one depends on.
     Many steps are noted at once when many were taken, so that writing costs less and less a step.
     """
-    taken, others = run.steps, run.other_steps
-    if taken + steps <= int(run.noted_steps.numpy()) and others == run.noted_others:
+    taken, noted, others = run.steps, int(run.noted_steps.numpy()), run.other_steps
+    if taken + steps <= noted and others == run.noted_others:
         return
     allowed = None if run.limit is None else run.limit.allowed
     ends = [end for end in (left, allowed and allowed - taken) if end]
-    ahead = max(steps, min([taken // _NOTED_AHEAD, *ends]))
+    ahead = max(steps, noted - taken, min([taken // _NOTED_AHEAD, *ends]))
     entry = dataclasses.replace(run.entry, steps=taken + ahead)
     ledger = run.ledger
     unknown = ledger.prior_spend_unknown

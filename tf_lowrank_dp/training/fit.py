@@ -20,6 +20,7 @@ from tf_lowrank_dp.sampling.python_numbers import secret_python_numbers
 from tf_lowrank_dp.training.agreement import facts_of
 from tf_lowrank_dp.training.callbacks import PrivacyBudget
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
+from tf_lowrank_dp.training.counted_reads import count_reads
 from tf_lowrank_dp.training.data import TrainingData, split_rows, training_data
 from tf_lowrank_dp.training.evaluation_data import evaluation_data
 from tf_lowrank_dp.training.judged_fit import judged_graphs
@@ -204,7 +205,7 @@ def fit(
     )
     note_adapted_layers(model, adapted)
     run.judged = judged
-    judged.count_for(run.record)
+    judged.count_for(lambda handles: count_reads(run, handles))
     judged.add_reads(data.reads)
     validation_batch_size = validation_batch_size or batch_size or 32
     guard = BudgetGuard(_steps_taken(model, data), new_passes=data.ends, others=callbacks)

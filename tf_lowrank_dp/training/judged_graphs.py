@@ -18,7 +18,6 @@ import tensorflow as tf
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
-from tf_lowrank_dp.spending import SPENDING, Record
 from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.tracing.traced_part import TracedPart
 from tf_lowrank_dp.tracing.written import written_variables
@@ -66,7 +65,7 @@ class JudgedGraphs:
         self._read: dict[int, tf.Tensor] = {}
         self._read_of_others: dict[int, tf.Tensor] = {}
         self._written: dict[int, tf.Tensor] = {}
-        self._run: Record | None = None
+        self._counts: Callable[[Iterable[tf.Tensor]], None] | None = None
         self._circumstances: tuple = ()
 
     def judge(self, element_spec: Nested) -> None:
@@ -184,18 +183,21 @@ class JudgedGraphs:
 
         Args:
             handles: of variables that steps read; the model's own change nothing.
+
+        Raises:
+            ValueError: no epsilon could be stated with that.
         """
         own = {id(variable.value.handle) for variable in self._model.variables}
         found = {id(each): each for each in handles}
         others = {key: each for key, each in found.items() if key not in own}
+        if self._counts is not None and others:
+            self._counts(others.values())
         self._read |= found
         self._read_of_others |= others
-        if self._run is not None and others:
-            SPENDING.read(self._run, others.values())
 
-    def count_for(self, run: Record) -> None:
-        """States which run the graphs belong to, once it has begun."""
-        self._run = run
+    def count_for(self, counts: Callable[[Iterable[tf.Tensor]], None]) -> None:
+        """States who counts what they read for the run that they belong to, which has begun."""
+        self._counts = counts
         self.add_reads([*self._read_of_others.values()])
 
     @property

@@ -9,6 +9,7 @@ from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.tracing.read_behind import handles_behind
 from tf_lowrank_dp.training.budget import allow_in_graphs, check_budget
+from tf_lowrank_dp.training.counted_reads import count_reads
 from tf_lowrank_dp.training.handed_out import HandedOut
 from tf_lowrank_dp.training.state import Run
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
@@ -35,10 +36,11 @@ def count_what_is_behind(
 
     Raises:
         PrivacyBudgetExceededError: a step would overspend, with that or with what `forward` reads.
+        ValueError: no epsilon could be stated with that.
     """
     handles = handles_behind(tf.nest.flatten(going_in), known=released.holds)
     if handles:
-        SPENDING.read(run.record, handles, added=added)
+        count_reads(run, handles, added=added)
         tell_what_is_written_beside(model)  # what is read is known from now on
     if run.version != SPENDING.version:
         check_budget(model)

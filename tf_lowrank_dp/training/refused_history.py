@@ -18,14 +18,20 @@ from tf_lowrank_dp.accounting.ledger_entry import (
 _ANY_DELTA, _ANY_NOISE = 1e-3, 1.0  # whether there is an epsilon does not depend on them
 
 
-def refuse_history(ledger: PrivacyLedger, sampling: Sampling, accountant: str) -> None:
-    """Refuses a run of which no epsilon could be stated, before its first step.
+def refuse_history(
+    ledger: PrivacyLedger,
+    sampling: Sampling,
+    accountant: str,
+    before: PrivacyLedger | None = None,
+) -> None:
+    """Refuses steps of which no epsilon could be stated, before they are taken.
 
     Args:
-        ledger: what was spent on the model.
-        sampling: of the run that shall begin.
+        ledger: what was spent on the model, and on what the steps read.
+        sampling: of the run that takes them.
         accountant: by which its epsilon will be found, "pld" or "rdp"; a private search in the
             ledger is accounted for by "rdp" whatever was asked for.
+        before: what was spent on the model alone; None where that is `ledger`.
 
     Raises:
         ValueError: steps by users after steps by examples, or the other way round; shuffled
@@ -35,16 +41,19 @@ def refuse_history(ledger: PrivacyLedger, sampling: Sampling, accountant: str) -
     received = units(ledger.entries) - {sampling.unit}
     if received:
         raise ValueError(
-            "Expected one unit of privacy for all that was spent on a model. Received: steps by "
-            f"{sampling.unit}, after releases by {received.pop()}, so that no epsilon would hold "
-            "for either. Train with unit_ids in all calls of fit or in none."
+            "Expected one unit of privacy for all that was spent on a model and on those that it "
+            f"learns from. Received: steps by {sampling.unit}, after releases by "
+            f"{received.pop()}, so that no epsilon would hold for either. Train with unit_ids in "
+            "all calls of fit or in none."
         )
     step = LedgerEntry(sampling, _ANY_NOISE, steps=1)
-    if _beside_passes([*ledger.entries, step]) and not _beside_passes(ledger.entries):
+    before = ledger if before is None else before
+    if _beside_passes([*ledger.entries, step]) and not _beside_passes(before.entries):
         raise ValueError(
-            "Expected Poisson samples. Received: shuffled passes, whose epsilon is for replacing "
-            "one, in a history with a private search or another release that has none for it. "
-            "Leave sampling out: fit draws from arrays, tfdp.Records and tfdp.PoissonSampler."
+            "Expected Poisson samples, of models that it learns from as well. Received: shuffled "
+            "passes, whose epsilon is for replacing one, in a history with a private search or "
+            "another release that has none for it. Leave sampling out: fit draws from arrays, "
+            "tfdp.Records and tfdp.PoissonSampler."
         )
     if accountant == "rdp" or has_search(mechanisms_of(ledger.entries)):
         ledger.epsilon_by("rdp", _ANY_DELTA, extra=[step])

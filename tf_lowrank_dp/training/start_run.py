@@ -33,6 +33,7 @@ from tf_lowrank_dp.training.agreement import (
     take_values_of_chief,
 )
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
+from tf_lowrank_dp.training.counted_reads import refuse_next_step
 from tf_lowrank_dp.training.passes import Passes
 from tf_lowrank_dp.training.public_gradients import public_gradients
 from tf_lowrank_dp.training.random_batch import with_known_words
@@ -79,7 +80,7 @@ def start_run(
     Raises:
         NotPrivateError: the model was never compiled.
         RuntimeError: `fit` is training the model, or TensorFlow multiplies float32 in fewer bits.
-        ValueError: workers differ.
+        ValueError: workers differ, or no epsilon could be stated after its steps.
     """
     refuse_nesting(model)
     refuse_rewritten_products()
@@ -99,6 +100,7 @@ def start_run(
     ledger = ledger_of(model)
     refuse_history(ledger, sampling, optimizer.accountant)
     if run is not None:
+        refuse_next_step(run)
         run.engine.noise.rekey()
         run.engine.masks.rekey()
         take_values_of_chief(model, optimizer, run.engine.space.shapes, workers)

@@ -84,7 +84,10 @@ class Run:
     @property
     def other_steps(self) -> int:
         """Grows whenever another run spends on what this one depends on, or others come to it."""
-        return len(self.others) + sum(record.ledger.num_steps for record in self.others)
+        ledgers = [record.ledger for record in self.others]
+        return sum(
+            each.num_steps + len(each.entries) + each.prior_spend_unknown for each in ledgers
+        )
 
     @property
     def ledger(self) -> PrivacyLedger:

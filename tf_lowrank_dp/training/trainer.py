@@ -19,6 +19,7 @@ from tf_lowrank_dp.sampling import DRAW, PRESENCE, PoissonSampler
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.agreement import refuse_custom_loop
 from tf_lowrank_dp.training.budget import budget_in_graph, check_budget
+from tf_lowrank_dp.training.counted_reads import count_reads
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.draws import Draws, all_hold, refuse, withheld
 from tf_lowrank_dp.training.function_code import Code
@@ -70,8 +71,7 @@ class PrivateTrainer:
 
     Guarantee: weights that are neither what `apply` has left, nor were looked at before, are taken
     for changed by others, whether at a release, an update or a look: statements then say "prior
-    spend unknown".  So are those that an optimizer of your own has updated: what else it was given
-    is not known.
+    spend unknown".  So are those that your own optimizer updates, as nobody knows what it had.
 
     Args:
         model: private, compiled with a private optimizer (a loss is not needed).
@@ -152,8 +152,8 @@ class PrivateTrainer:
             PrivacyBudgetExceededError: the release would overspend.
             UnsupportedModelError: `forward` mixes examples, see `fit`, or training is distributed.
             RuntimeError: the model was trained by another trainer or by `fit` since; the batch had
-                its release, or is of another sampler; shuffled data are not read through
-                `one_pass`.
+                its release, or is of another sampler; shuffled data come without `one_pass`.
+            ValueError: no epsilon could be stated, as `forward` reads what has none beside it.
         """
         refuse_distribution(data=batch)
         check_batch(batch)
@@ -269,7 +269,7 @@ class PrivateTrainer:
                     "forward has shown now, so that it is differentiated as a whole. Make the "
                     "PrivateTrainer again; it knows that then."
                 )
-            judge.count_for(run.record)
+            judge.count_for(lambda handles: count_reads(run, handles))
             judge.add_reads(self._reads)
             tell_what_is_written_beside(self._model)  # what forward reads is known from now on
             adapted = warn_about_adapted_layers(self._model, forward, self._map)
