@@ -1045,6 +1045,28 @@ MUTATIONS = [
         "test_a_student_is_refused_once_its_teacher_has_learnt_by_user[fit]",
     ),
     mutation(
+        13, "what is recorded for a student hides what its teacher has learnt by user",
+        "training/budget.py",
+        "run.others = SPENDING.ahead(run.record) - {run.record}", "begin(run, model)",
+        "training/test_refused_history.py::"
+        "test_a_student_is_still_refused_after_something_was_recorded_for_it[put_back]",
+    ),
+    mutation(
+        13, "a teacher that is about to learn by user is learnt from",
+        "training/counted_reads.py",
+        "e.steps or 1", "e.steps",
+        "training/test_refused_history.py::"
+        "test_a_student_in_a_callback_of_its_teachers_first_fit_by_user_is_refused",
+    ),
+    mutation(
+        13, "a teacher that goes on in a callback does not count for the next step",
+        "training/step_guards.py",
+        "self._spent != (SPENDING.version, run.other_steps):",
+        "self._spent[0] != SPENDING.version:",
+        "training/test_budget.py::"
+        "test_a_teacher_that_goes_on_in_a_callback_before_a_step_counts_for_that_step[1]",
+    ),
+    mutation(
         15, "what a refused file brought stays where its values were loaded before",
         "spending/traces.py", "trace.records -= records\n", "pass\n",
         "faults/test_checkpoints.py::"
@@ -1572,7 +1594,8 @@ MUTATIONS = [
     ),
     mutation(
         13, "what a callback spends just before a step is not looked at",
-        "training/step_guards.py", "if self._version != SPENDING.version:", "if False:",
+        "training/step_guards.py",
+        "if run is not None and self._spent != (SPENDING.version, run.other_steps):", "if False:",
         "training/test_callbacks.py::"
         "test_what_a_callback_releases_just_before_a_step_leaves_no_room_for_it[optimizer]",
     ),

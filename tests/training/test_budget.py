@@ -150,6 +150,37 @@ def test_what_is_learnt_of_past_spending_between_two_fits_counts(
     assert spent(model) <= max(before, spent(other) + 0.5)
 
 
+@pytest.mark.parametrize("steps_per_execution", [1, 3])
+def test_a_teacher_that_goes_on_in_a_callback_before_a_step_counts_for_that_step(
+    private, small_model, data, weights_of, steps_per_execution
+):
+    """Its run was on record already, and the student went past its target."""
+    teacher, student = small_model(), small_model()
+    private(teacher, noise_multiplier=1.0, delta=1e-3)
+    teacher.fit(*data(), batch_size=6, steps_per_epoch=1, verbose=0)
+
+    def loss(wanted, logits):
+        given = keras.losses.sparse_categorical_crossentropy(wanted, logits, from_logits=True)
+        return given + keras.ops.sum(teacher(keras.ops.ones([1, 5])) * logits, axis=-1)
+
+    private(student, epsilon=4.0, delta=1e-3, loss=loss)
+    student.optimizer.planned_steps = 12
+    student.steps_per_execution = steps_per_execution
+    before = []
+
+    def train_the_teacher(batch, logs=None):
+        if batch != steps_per_execution:  # the second execution
+            return
+        before.extend(weights_of(student))
+        teacher.fit(*data(), batch_size=6, epochs=20, verbose=0)
+
+    callback = keras.callbacks.LambdaCallback(on_train_batch_begin=train_the_teacher)
+    with pytest.raises(tfdp.PrivacyBudgetExceededError, match="Received: step"):
+        student.fit(*data(), batch_size=6, callbacks=[callback], verbose=0)
+    for one, other in zip(before, weights_of(student), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_a_given_noise_multiplier_is_used_as_it_is(private, small_model, data):
     model = private(small_model(), noise_multiplier=1.3)
     model.fit(*data(), batch_size=6, epochs=2, verbose=0)

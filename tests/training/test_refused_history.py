@@ -8,6 +8,7 @@ import tensorflow as tf
 from dp_accounting import dp_event
 
 import tf_lowrank_dp as tfdp
+from tf_lowrank_dp.accounting import Sampling
 
 DELTA = 1e-3
 WITHOUT_RENYI_BOUND = dp_event.DiscreteLaplaceDpEvent(0.5, 1)
@@ -174,6 +175,66 @@ def test_a_student_is_refused_once_its_teacher_has_learnt_by_user(
         take()
     assert all(map(np.array_equal, before, weights(student)))
     assert tfdp.privacy_spent(student) == spent < np.inf
+
+
+def round_it(student, tmp_path):
+    with tfdp.post_processing(student):
+        student.set_weights([np.round(weight, 2) for weight in student.get_weights()])
+
+
+def put_back(student, tmp_path):
+    student.save_weights(tmp_path / "before.weights.h5")
+    student.load_weights(tmp_path / "before.weights.h5")
+
+
+def record(student, tmp_path):
+    tfdp.record_release(student, dp_accounting.GaussianDpEvent(90.0), "a mean")
+
+
+@pytest.mark.parametrize("then", [round_it, put_back, record])
+def test_a_student_is_still_refused_after_something_was_recorded_for_it(
+    small_model, data, private, by_user, tmp_path, then
+):
+    """It had what its teacher had learnt by user at once, before a step, and went on."""
+    teacher, student = small_model(), small_model()
+    take = steps_of(student, teacher, "an eager loop", data, private)
+    take()
+    spent = tfdp.privacy_spent(student)
+    by_user(teacher)
+    then(student, tmp_path)
+    assert spent <= tfdp.privacy_spent(student) < 1.1 * spent
+    with pytest.raises(ValueError, match="one unit of privacy"):
+        take()
+
+
+def test_passes_are_refused_after_a_release_that_was_recorded_since_their_trainer_was_made(
+    small_model, data, private
+):
+    model = private(small_model(), noise_multiplier=2.0, delta=DELTA)
+    trainer = tfdp.PrivateTrainer(model, Sampling.shuffle(24, 8), steps=3)
+    tfdp.record_release(model, dp_accounting.LaplaceDpEvent(9.0), "counts")
+    with pytest.raises(ValueError, match="Expected Poisson samples"):
+        trainer.check_budget()
+
+
+def test_a_student_in_a_callback_of_its_teachers_first_fit_by_user_is_refused(
+    small_model, data, private
+):
+    """The teacher had taken no step then."""
+    teacher, student = small_model(), small_model()
+    take, refused = steps_of(student, teacher, "an eager loop", data, private), []
+
+    def try_it(batch, logs=None):
+        with pytest.raises(ValueError, match="one unit of privacy"):
+            take()
+        refused.append(batch)
+
+    private(teacher, noise_multiplier=2.0, delta=DELTA)
+    x, y = data()
+    users = {"unit_ids": np.arange(len(x)) // 2, "rows_per_unit": 2, "batch_size": 3}
+    callback = keras.callbacks.LambdaCallback(on_train_batch_begin=try_it)
+    teacher.fit(x, y, **users, callbacks=[callback], verbose=0)
+    assert refused and tfdp.privacy_spent(student) == 0.0
 
 
 @pytest.mark.parametrize("way", WAYS)

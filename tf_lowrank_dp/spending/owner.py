@@ -106,11 +106,11 @@ class Spending:
         self._traces.tell_readers()
         self.look_at(variables_of(updated))
 
-    def ledger_ahead(self, run: Record, handles: Sequence[tf.Tensor] = ()) -> PrivacyLedger:
-        """What will be on record after the next step of a run, if it reads these as well."""
+    def ahead(self, run: Record, handles: Sequence[tf.Tensor] = ()) -> frozenset[Record]:
+        """What the next step of a run depends on, if it reads these variables as well."""
         self._traces.count_what_was_read()
         came = [came for _, came in self._values.behind(handles)]
-        return merged(readers.records_ahead(self._traces, run, handles).union(*came))
+        return readers.records_ahead(self._traces, run, handles).union(*came)
 
     def reads_without_record(self, run: Record) -> list[tf.Tensor]:
         """Handles of those, but for what is added to gradients, of which nothing is on record."""

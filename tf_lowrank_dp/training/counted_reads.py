@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 import tensorflow as tf
 
-from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.accounting import PrivacyLedger
+from tf_lowrank_dp.spending import SPENDING, merged
 from tf_lowrank_dp.training.refused_history import refuse_history
-from tf_lowrank_dp.training.state import Run
+from tf_lowrank_dp.training.state import Run, things_of
 
 
 def count_reads(run: Run, handles: Iterable[tf.Tensor], added: bool = False) -> None:
@@ -37,5 +39,10 @@ def refuse_next_step(run: Run, handles: Iterable[tf.Tensor] = ()) -> None:
     Raises:
         ValueError: see `refuse_history`.
     """
-    ledger = SPENDING.ledger_ahead(run.record, [*handles])
-    refuse_history(ledger, run.sampling, run.optimizer.accountant, before=run.ledger)
+    records = SPENDING.ahead(run.record, [*handles])
+    ledger, before = merged(records), SPENDING.ledger(things_of(run.engine.model))
+    for record in records:
+        if not (record.is_loaded or record.is_over):  # it counts with its first step, to come yet
+            entries = record.ledger.entries
+            ledger.merge(PrivacyLedger(dataclasses.replace(e, steps=e.steps or 1) for e in entries))
+    refuse_history(ledger, run.sampling, run.optimizer.accountant, before)

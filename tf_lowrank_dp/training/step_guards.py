@@ -77,7 +77,7 @@ class StepGuard(keras.callbacks.Callback):
     def __init__(self, guard: BudgetGuard, budgets: Sequence[keras.callbacks.Callback]):
         super().__init__()
         self._guard, self._budgets = guard, [guard, *budgets]
-        self._version, self._is_first = SPENDING.version, True
+        self._spent, self._is_first = (-1, -1), True
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self._is_first = True
@@ -89,10 +89,10 @@ class StepGuard(keras.callbacks.Callback):
         if self._is_first or held:
             tell_changes(self.model)
         self._is_first = False
-        if self._version != SPENDING.version:
+        if run is not None and self._spent != (SPENDING.version, run.other_steps):
             for budget in self._budgets:
                 budget.on_train_batch_begin(batch, logs)
-            self._version = SPENDING.version
+            self._spent = SPENDING.version, run.other_steps
         allow_execution(self.model)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
