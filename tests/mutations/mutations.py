@@ -1053,7 +1053,7 @@ MUTATIONS = [
     ),
     mutation(
         13, "a teacher that is about to learn by user is learnt from",
-        "training/counted_reads.py",
+        "training/refused_history.py",
         "e.steps or 1", "e.steps",
         "training/test_refused_history.py::"
         "test_a_student_in_a_callback_of_its_teachers_first_fit_by_user_is_refused",
@@ -1065,6 +1065,29 @@ MUTATIONS = [
         "self._spent[0] != SPENDING.version:",
         "training/test_budget.py::"
         "test_a_teacher_that_goes_on_in_a_callback_before_a_step_counts_for_that_step[1]",
+    ),
+    mutation(
+        13, "what an update reads is found after the budgets were looked at",
+        "training/fit.py",
+        "    look_at_update(model, run, judged)\n", "",
+        "training/test_budget.py::"
+        "test_what_an_update_reads_of_a_teacher_counts_for_the_first_step"
+        "[PrivacyBudget-a regularizer]",
+    ),
+    mutation(
+        13, "what an update of a loop reads is found after its first release",
+        "training/trainer.py",
+        "            look_at_update(self._model, run, judge)\n", "",
+        "training/test_budget.py::"
+        "test_what_an_update_reads_of_a_teacher_counts_for_the_first_step"
+        "[an eager loop-a regularizer]",
+    ),
+    mutation(
+        13, "the step that is traced again is not looked at again",
+        "training/counted_reads.py",
+        "added=added)\n    check_again(run)", "added=added)",
+        "training/test_budget.py::"
+        "test_what_a_loss_comes_to_read_when_it_is_traced_again_counts_for_that_step[False]",
     ),
     mutation(
         15, "what a refused file brought stays where its values were loaded before",
@@ -1491,7 +1514,7 @@ MUTATIONS = [
         "test_what_is_built_inside_of_post_processing_has_spent_what_is_stated[subclass]",
     ),
     mutation(
-        15, "a loop does not follow what its forward is found to ask", "training/read_around.py",
+        15, "a loop does not follow what its forward is found to ask", "training/counted_reads.py",
         "if run.version != SPENDING.version:",
         "if False:",
         "training/test_unknown_by_what_is_read.py::"

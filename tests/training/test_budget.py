@@ -181,6 +181,92 @@ def test_a_teacher_that_goes_on_in_a_callback_before_a_step_counts_for_that_step
         np.testing.assert_array_equal(one, other)
 
 
+def pulled_to(teacher, by):
+    """A student whose updates, and nothing else, read a weight of a teacher."""
+    goal = teacher.layers[0].kernel
+
+    class Pull(keras.regularizers.Regularizer):
+        def __call__(self, value):
+            return keras.ops.sum((value - goal) ** 2)
+
+    class Near(keras.constraints.Constraint):
+        def __call__(self, value):
+            return goal + keras.ops.clip(value - goal, -1.0, 1.0)
+
+    own = {"kernel_regularizer": Pull()} if by == "a regularizer" else {"kernel_constraint": Near()}
+    hidden = keras.layers.Dense(4, activation="tanh", **own)
+    return keras.Sequential([keras.Input((5,)), hidden, keras.layers.Dense(3)])
+
+
+@pytest.mark.parametrize("by", ["a regularizer", "a constraint"])
+@pytest.mark.parametrize("way", ["fit", "an eager loop", "a graph", "PrivacyBudget"])
+def test_what_an_update_reads_of_a_teacher_counts_for_the_first_step(
+    private, small_model, data, weights_of, tmp_path, by, way
+):
+    """It was found while that was traced: all of a `fit` of one execution went past its target."""
+    teacher = private(small_model(), noise_multiplier=0.5, delta=1e-3)
+    teacher.fit(*data(), batch_size=6, epochs=2, verbose=0)
+    student = pulled_to(teacher, by)
+    goal = {"noise_multiplier": 9.0} if way == "PrivacyBudget" else {"epsilon": 4.0}
+    tfdp.make_private(student, ledger_path=tmp_path / "ledger.jsonl")
+    private(student, **goal, delta=1e-3)
+    student.steps_per_execution = 4
+    before = weights_of(student)
+    refused = pytest.raises(Exception, match="(?s)epsilon.*Received")
+    if way in ("fit", "PrivacyBudget"):
+        callbacks = [tfdp.PrivacyBudget(2.0)] if way == "PrivacyBudget" else []
+        with refused as error:
+            student.fit(*data(), batch_size=6, callbacks=callbacks, verbose=0)
+        assert error.type is tfdp.PrivacyBudgetExceededError
+    else:
+        sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=4, pad_to_multiple=24)
+        trainer = tfdp.PrivateTrainer(student, sampler)
+
+        def step(batch):
+            def forward(rows):
+                logits = student(rows["x"])
+                loss = keras.losses.sparse_categorical_crossentropy
+                return loss(rows["y"], logits, from_logits=True), ()
+
+            trainer.apply(trainer.gradients(forward, batch))
+
+        trainer.check_budget()
+        with refused:
+            (tf.function(step) if way == "a graph" else step)(next(iter(sampler.as_dataset())))
+    for one, other in zip(before, weights_of(student), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert student.optimizer.iterations == 0
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_what_a_loss_comes_to_read_when_it_is_traced_again_counts_for_that_step(
+    private, small_model, data, weights_of, eager
+):
+    teacher = private(small_model(), noise_multiplier=0.5, delta=1e-3)
+    teacher.fit(*data(), batch_size=6, epochs=2, verbose=0)
+    student, asks, left = small_model(), [], []
+
+    def loss(wanted, logits):
+        given = keras.losses.sparse_categorical_crossentropy(wanted, logits, from_logits=True)
+        if not asks:
+            return given
+        return given + keras.ops.sum(teacher(keras.ops.ones([1, 5])) * logits, axis=-1)
+
+    def ask(epoch, logs=None):
+        if epoch == 1:
+            asks.append(True)
+            left.extend(weights_of(student))
+            student.make_train_function(force=True)
+
+    private(student, epsilon=4.0, delta=1e-3, loss=loss)
+    student.run_eagerly, student.steps_per_execution = eager, 1 if eager else 4
+    callback = keras.callbacks.LambdaCallback(on_epoch_begin=ask)
+    with pytest.raises(tfdp.PrivacyBudgetExceededError):
+        student.fit(*data(), batch_size=6, epochs=3, callbacks=[callback], verbose=0)
+    for one, other in zip(left, weights_of(student), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_a_given_noise_multiplier_is_used_as_it_is(private, small_model, data):
     model = private(small_model(), noise_multiplier=1.3)
     model.fit(*data(), batch_size=6, epochs=2, verbose=0)

@@ -209,7 +209,7 @@ class Spending:
             self.see(self._traces.tell(thing))
 
     def values_to_save(self, optimizer: Thing, without: Iterable[Thing]) -> np.ndarray:
-        """Digests of what private steps made and an optimizer is linked to, `without` some."""
+        """Digests of what an optimizer is linked to, made by private steps, but for `without`."""
         linked = self._traces.linked(optimizer, without)
         self.recognise(variables_of(linked))
         return stored_digests(self._traces.made_by_steps(linked))

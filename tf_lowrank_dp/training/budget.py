@@ -10,8 +10,8 @@ import tensorflow as tf
 from tf_lowrank_dp.accounting import LedgerEntry, LedgerFile, PrivacyLedger
 from tf_lowrank_dp.errors import PrivacyBudgetExceededError
 from tf_lowrank_dp.spending import SPENDING, file_of
-from tf_lowrank_dp.training.counted_reads import refuse_next_step
 from tf_lowrank_dp.training.draws import Check
+from tf_lowrank_dp.training.refused_history import refuse_next_step
 from tf_lowrank_dp.training.start_run import begin
 from tf_lowrank_dp.training.state import Run, find_run, look, note_in_file, state_of
 from tf_lowrank_dp.training.step_limit import StepLimit

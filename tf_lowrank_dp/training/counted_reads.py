@@ -1,20 +1,22 @@
-"""What the steps of a run read counts for them, unless no epsilon could be stated then."""
+"""What the steps of a run read counts for them, and is looked at before they are taken."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 
 import tensorflow as tf
 
-from tf_lowrank_dp.accounting import PrivacyLedger
-from tf_lowrank_dp.spending import SPENDING, merged
-from tf_lowrank_dp.training.refused_history import refuse_history
-from tf_lowrank_dp.training.state import Run, things_of
+from tf_lowrank_dp.spending import SPENDING
+from tf_lowrank_dp.training.budget import allow_in_graphs, check_budget
+from tf_lowrank_dp.training.refused_history import refuse_next_step
+from tf_lowrank_dp.training.state import Run
 
 
 def count_reads(run: Run, handles: Iterable[tf.Tensor], added: bool = False) -> None:
     """Counts what is spent on variables, now or later, for the run whose steps read them.
+
+    Guarantee: what a graph is found to read, while it is traced, is within the budget, and in the
+    ledger's file, before its first step.
 
     Args:
         run: which has begun.
@@ -22,27 +24,22 @@ def count_reads(run: Run, handles: Iterable[tf.Tensor], added: bool = False) -> 
         added: whether what is computed of them is added to released gradients.
 
     Raises:
+        PrivacyBudgetExceededError: the step that is traced would overspend with that.
         ValueError: see `refuse_next_step`.  Nothing counts then.
     """
     handles = [*handles]
     refuse_next_step(run, handles)
     SPENDING.read(run.record, handles, added=added)
+    check_again(run)
 
 
-def refuse_next_step(run: Run, handles: Iterable[tf.Tensor] = ()) -> None:
-    """Refuses a step of which no epsilon could be stated, for what it reads by now.
-
-    Args:
-        run: about to take it.
-        handles: of further variables that it is going to read.
+def check_again(run: Run) -> None:
+    """Looks at the budget of the steps that are about to be taken, if something is new since.
 
     Raises:
-        ValueError: see `refuse_history`.
+        PrivacyBudgetExceededError: they would overspend.
+        ValueError: see `refuse_next_step`.
     """
-    records = SPENDING.ahead(run.record, [*handles])
-    ledger, before = merged(records), SPENDING.ledger(things_of(run.engine.model))
-    for record in records:
-        if not (record.is_loaded or record.is_over):  # it counts with its first step, to come yet
-            entries = record.ledger.entries
-            ledger.merge(PrivacyLedger(dataclasses.replace(e, steps=e.steps or 1) for e in entries))
-    refuse_history(ledger, run.sampling, run.optimizer.accountant, before)
+    if run.version != SPENDING.version:
+        check_budget(run.engine.model, run.steps_at_once)
+        allow_in_graphs(run)

@@ -6,10 +6,8 @@ import keras
 import tensorflow as tf
 
 from tf_lowrank_dp._types import Nested
-from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.tracing.read_behind import handles_behind
-from tf_lowrank_dp.training.budget import allow_in_graphs, check_budget
-from tf_lowrank_dp.training.counted_reads import count_reads
+from tf_lowrank_dp.training.counted_reads import check_again, count_reads
 from tf_lowrank_dp.training.handed_out import HandedOut
 from tf_lowrank_dp.training.state import Run
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
@@ -42,6 +40,4 @@ def count_what_is_behind(
     if handles:
         count_reads(run, handles, added=added)
         tell_what_is_written_beside(model)  # what is read is known from now on
-    if run.version != SPENDING.version:
-        check_budget(model)
-        allow_in_graphs(run)
+    check_again(run)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 import dp_accounting
+import tensorflow as tf
 
 from tf_lowrank_dp.accounting import LedgerEntry, PrivacyLedger, ReleaseEntry, Sampling
 from tf_lowrank_dp.accounting.composition import OtherMechanism, has_search
@@ -14,6 +16,8 @@ from tf_lowrank_dp.accounting.ledger_entry import (
     neighboring_relation,
     units,
 )
+from tf_lowrank_dp.spending import SPENDING, merged
+from tf_lowrank_dp.training.state import Run, things_of
 
 _ANY_DELTA, _ANY_NOISE = 1e-3, 1.0  # whether there is an epsilon does not depend on them
 
@@ -57,6 +61,25 @@ def refuse_history(
         )
     if accountant == "rdp" or has_search(mechanisms_of(ledger.entries)):
         ledger.epsilon_by("rdp", _ANY_DELTA, extra=[step])
+
+
+def refuse_next_step(run: Run, handles: Iterable[tf.Tensor] = ()) -> None:
+    """Refuses a step of which no epsilon could be stated, for what it reads by now.
+
+    Args:
+        run: about to take it.
+        handles: of further variables that it is going to read.
+
+    Raises:
+        ValueError: see `refuse_history`.
+    """
+    records = SPENDING.ahead(run.record, [*handles])
+    ledger, before = merged(records), SPENDING.ledger(things_of(run.engine.model))
+    for record in records:
+        if not (record.is_loaded or record.is_over):  # it counts with its first step, to come yet
+            entries = record.ledger.entries
+            ledger.merge(PrivacyLedger(dataclasses.replace(e, steps=e.steps or 1) for e in entries))
+    refuse_history(ledger, run.sampling, run.optimizer.accountant, before)
 
 
 def refuse_release(ledger: PrivacyLedger, release: PrivacyLedger) -> None:

@@ -33,11 +33,10 @@ from tf_lowrank_dp.training.agreement import (
     take_values_of_chief,
 )
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
-from tf_lowrank_dp.training.counted_reads import refuse_next_step
 from tf_lowrank_dp.training.passes import Passes
 from tf_lowrank_dp.training.public_gradients import public_gradients
 from tf_lowrank_dp.training.random_batch import with_known_words
-from tf_lowrank_dp.training.refused_history import refuse_history
+from tf_lowrank_dp.training.refused_history import refuse_history, refuse_next_step
 from tf_lowrank_dp.training.running_fit import refuse_nesting
 from tf_lowrank_dp.training.saving import save_with
 from tf_lowrank_dp.training.state import Run, ledger_of, state_of, things_of

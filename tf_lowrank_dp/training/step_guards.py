@@ -53,7 +53,10 @@ class BudgetGuard(keras.callbacks.Callback):
         # Where data end, the last execution is cut short; where a step is taken, one is left.
         left = max(1, self._steps_per_epoch - batch)
         check_run(self.model)
-        check_budget(self.model, min(self.model.steps_per_execution, left), left)
+        run = state_of(self.model).run
+        assert run is not None
+        run.steps_at_once = min(self.model.steps_per_execution, left)
+        check_budget(self.model, run.steps_at_once, left)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         self.holds = act_between_steps(self._others)  # which may have changed since the last step
