@@ -1514,13 +1514,6 @@ MUTATIONS = [
         "test_what_is_built_inside_of_post_processing_has_spent_what_is_stated[subclass]",
     ),
     mutation(
-        15, "a loop does not follow what its forward is found to ask", "training/counted_reads.py",
-        "if run.version != SPENDING.version:",
-        "if False:",
-        "training/test_unknown_by_what_is_read.py::"
-        "test_the_budget_of_a_loop_counts_what_its_teacher_has_spent[True]",
-    ),
-    mutation(
         15, "blocks of post_processing are traced", "training/post_processing.py",
         "    if not tf.executing_eagerly():\n        raise",
         "    if False:\n        raise",
