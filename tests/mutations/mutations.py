@@ -394,7 +394,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what students learn of teachers of their teachers does not count",
-        "spending/readers.py", "for other in behind - {run}:", "for other in set():",
+        "spending/readers.py", "for other in giving:", "for other in set():",
         "training/test_spent_by_what_is_read.py::"
         "test_who_learns_from_a_student_has_spent_what_its_teacher_spent_between_the_steps",
     ),

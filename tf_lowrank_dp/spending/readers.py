@@ -135,7 +135,8 @@ def tell(traces: Traces, late: frozenset[Record] = frozenset(), since: Steps | N
                 at = since.get(run, 0) if record in late else run.updated_at
                 if updated or run.steps > at:
                     grown |= reading.find(record, at)
-            if updated:
+            giving = [other for other in behind - {run} if other.reading.has_found()]
+            if updated and giving:
                 known |= there | {run, *reading.found}
-                for other in behind - {run}:
+                for other in giving:
                     grown |= reading.find_later(other, run.updated_at, known)

@@ -68,10 +68,14 @@ class Reading:
         self.found[record] = at
         return True
 
+    def has_found(self) -> bool:
+        """Whether anything is found that no step has read yet."""
+        return bool(self.found or self.later)
+
     def find_later(self, behind: Record, at: int, known: frozenset[Record]) -> bool:
         """Notes what a run behind has found, but for what is known; whether that is new."""
         others = {*behind.reading.found, *(record for _, record in behind.reading.later)}
-        new = {(behind, record) for record in others - known} - {*self.later}
+        new = {(behind, record) for record in others - known}.difference(self.later)
         self.later |= dict.fromkeys(new, at)
         return bool(new)
 
