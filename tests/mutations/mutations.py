@@ -405,6 +405,12 @@ MUTATIONS = [
         "test_who_learns_from_a_student_has_spent_what_its_teacher_spent_between_the_steps",
     ),
     mutation(
+        15, "a refused load takes away what was learnt before it", "spending/traces.py",
+        " | {each for _, each in later.get(run, ())}", "",
+        "spending/test_owner.py::"
+        "test_what_was_learnt_before_a_refused_load_stays_although_it_brought_the_same",
+    ),
+    mutation(
         15, "Keras writes HDF5 without the ledger", "optimizers/base.py",
         "        ledger_in_file.refuse_hdf5(self)\n", "",
         "training/test_ledger.py::"
@@ -1047,7 +1053,8 @@ MUTATIONS = [
     mutation(
         13, "what is recorded for a student hides what its teacher has learnt by user",
         "training/budget.py",
-        "run.others = SPENDING.ahead(run.record) - {run.record}", "begin(run, model)",
+        "and run.limit is not None:\n        run.others = SPENDING.ahead(run.record)",
+        ":\n        begin(run, model)\n        run.others = SPENDING.ahead(run.record)",
         "training/test_refused_history.py::"
         "test_a_student_is_still_refused_after_something_was_recorded_for_it[put_back]",
     ),
@@ -1067,20 +1074,19 @@ MUTATIONS = [
         "test_a_teacher_that_goes_on_in_a_callback_before_a_step_counts_for_that_step[1]",
     ),
     mutation(
-        13, "what an update reads is found after the budgets were looked at",
-        "training/fit.py",
-        "    look_at_update(model, run, judged)\n", "",
+        13, "a step that is traced again is within the target of the optimizer alone",
+        "training/counted_reads.py",
+        "        run.look_again()", "        check_budget(run.engine.model)",
         "training/test_budget.py::"
         "test_what_an_update_reads_of_a_teacher_counts_for_the_first_step"
         "[PrivacyBudget-a regularizer]",
     ),
     mutation(
-        13, "what an update of a loop reads is found after its first release",
-        "training/trainer.py",
-        "            look_at_update(self._model, run, judge)\n", "",
+        13, "a graph is not told of a teacher that has gone on in its run", "training/budget.py",
+        "    if run is not None and run.limit is not None:",
+        "    if run is not None and run.limit is not None and run.version != SPENDING.version:",
         "training/test_budget.py::"
-        "test_what_an_update_reads_of_a_teacher_counts_for_the_first_step"
-        "[an eager loop-a regularizer]",
+        "test_a_teacher_that_goes_on_counts_for_a_graph_once_a_block_of_its_student_has_ended",
     ),
     mutation(
         13, "the step that is traced again is not looked at again",
@@ -1611,7 +1617,8 @@ MUTATIONS = [
     mutation(
         13, "what a callback spends just before a step is not looked at",
         "training/step_guards.py",
-        "if run is not None and self._spent != (SPENDING.version, run.other_steps):", "if False:",
+        "            if self._spent != (SPENDING.version, run.other_steps):",
+        "            if False:",
         "training/test_callbacks.py::"
         "test_what_a_callback_releases_just_before_a_step_leaves_no_room_for_it[optimizer]",
     ),

@@ -161,6 +161,29 @@ def test_a_graph_in_which_somebody_asks_has_no_variables_of_others(owner, run):
     assert not tf.function(ask).get_concrete_function().variables
 
 
+def test_what_was_learnt_before_a_refused_load_stays_although_it_brought_the_same(owner):
+    """A student that is gone had learnt it, and nobody had asked."""
+    teacher, student, last = (tf.Variable([0.0, 1.0]) for _ in range(3))
+    counters = [tf.Variable(0, dtype=tf.int64) for _ in range(2)]
+    first, second = (
+        Record(entry=dataclasses.replace(ENTRY, entry_id=name), counter=counter)
+        for name, counter in zip(("student", "last"), counters, strict=True)
+    )
+    owner.begin(first, [student], [teacher])
+    owner.begin(second, [last], [student])
+    record = owner.add([teacher], ledger(4, entry_id="file"))
+    counters[0].assign_add(1)
+    del student
+    with pytest.raises(OSError), owner.undone_on_error():
+        loaded = tf.Variable([3.0, 4.0])
+        owner.know(stored_digests([loaded]), record)
+        owner.recognise([loaded])
+        owner.ledger([last])
+        raise OSError
+    counters[1].assign_add(1)
+    assert {entry.entry_id for entry in owner.ledger([last]).entries} == {"student", "last", "file"}
+
+
 EVENTS = st.lists(st.sampled_from(["teacher", "student", "last", "ask"]), max_size=14)
 
 

@@ -236,7 +236,65 @@ def test_what_an_update_reads_of_a_teacher_counts_for_the_first_step(
             (tf.function(step) if way == "a graph" else step)(next(iter(sampler.as_dataset())))
     for one, other in zip(before, weights_of(student), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert find_run(student).steps == 0
+    assert find_run(student).steps == (way == "an eager loop")  # whose release was made before
+
+
+@pytest.mark.parametrize("way", ["fit", "a graph", "an eager loop"])
+def test_a_regularizer_may_make_what_it_pulls_to_when_it_is_first_asked(
+    private, small_model, data, way
+):
+    class Anchor(keras.regularizers.Regularizer):
+        value = None
+
+        def __call__(self, value):
+            if self.value is None:
+                self.value = keras.Variable(value * 1.0, trainable=False)
+            return keras.ops.sum((value - self.value) ** 2)
+
+    model = small_model()
+    model.layers[0].kernel.regularizer = Anchor()
+    private(model, noise_multiplier=2.0, delta=1e-3)
+    if way == "fit":
+        model.fit(*data(), batch_size=6, verbose=0)
+        return
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=2, pad_to_multiple=24)
+    trainer = tfdp.PrivateTrainer(model, sampler)
+
+    def forward(rows):
+        loss = keras.losses.sparse_categorical_crossentropy
+        return loss(rows["y"], model(rows["x"]), from_logits=True), ()
+
+    def step(batch):
+        trainer.apply(trainer.gradients(forward, batch))
+
+    step = tf.function(step) if way == "a graph" else step
+    for batch in sampler.as_dataset():
+        step(batch)
+    assert find_run(model).steps == 2
+
+
+def test_a_teacher_that_goes_on_counts_for_a_graph_once_a_block_of_its_student_has_ended(
+    private, small_model, data
+):
+    """Its run was on record already: the graph went on to 15.4 for a target of 4.0."""
+    teacher = private(small_model(), noise_multiplier=1.0, delta=1e-3)
+    teacher.fit(*data(), batch_size=6, steps_per_epoch=1, verbose=0)
+    student = private(small_model(), epsilon=4.0, delta=1e-3)
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=9, pad_to_multiple=24)
+    trainer = tfdp.PrivateTrainer(student, sampler)
+
+    def forward(rows):
+        wanted = tf.stop_gradient(teacher(rows["x"]))
+        return tf.reduce_mean((student(rows["x"]) - wanted) ** 2, axis=-1), ()
+
+    step = tf.function(lambda batch: trainer.apply(trainer.gradients(forward, batch)))
+    batches = iter(sampler.as_dataset())
+    step(next(batches))
+    teacher.fit(*data(), batch_size=6, epochs=20, verbose=0)
+    with tfdp.post_processing(student):
+        pass
+    with pytest.raises(tf.errors.InvalidArgumentError, match="which the budget allows this run"):
+        step(next(batches))
 
 
 @pytest.mark.parametrize("eager", [False, True])

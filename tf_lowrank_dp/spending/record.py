@@ -117,7 +117,6 @@ class Record:
     Attributes:
         reading: what steps of the run read; empty for a ledger that was loaded.
         trained_in: the thread in which `fit` takes its steps now, or None.
-        is_over: whether another run has taken its place.
     """
 
     def __init__(
@@ -132,7 +131,6 @@ class Record:
         self.updates = counter if updates is None else updates
         self.reading = Reading()
         self.trained_in: int | None = None
-        self.is_over = False
         self.order = next(_orders)
 
     @property

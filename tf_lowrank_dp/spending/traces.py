@@ -247,7 +247,8 @@ class Traces:
                 undone = frozenset(added).union(*(records for _, records, _ in recognised))
                 for run in [*self.runs]:
                     run.reading.came -= undone
-                    kept = found.get(run, frozenset()) | self.records(readers.read_by(self, run))
+                    kept = found.get(run, frozenset()) | {each for _, each in later.get(run, ())}
+                    kept |= self.records(readers.read_by(self, run))
                     run.reading.found = {
                         record: at
                         for record, at in run.reading.found.items()

@@ -71,7 +71,7 @@ def tell_graphs(model: keras.Model) -> None:
         model: for which something was recorded, by a call that names it.
     """
     run = find_run(model)
-    if run is not None and run.version != SPENDING.version:
+    if run is not None and run.limit is not None:
         run.others = SPENDING.ahead(run.record) - {run.record}  # counts when a step reads it
         allow_in_graphs(run)
 

@@ -40,6 +40,10 @@ def check_again(run: Run) -> None:
         PrivacyBudgetExceededError: they would overspend.
         ValueError: see `refuse_next_step`.
     """
-    if run.version != SPENDING.version:
-        check_budget(run.engine.model, run.steps_at_once)
-        allow_in_graphs(run)
+    if run.version == SPENDING.version:
+        return
+    if run.look_again is None:
+        check_budget(run.engine.model)
+    else:
+        run.look_again()
+    allow_in_graphs(run)

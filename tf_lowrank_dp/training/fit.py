@@ -40,7 +40,7 @@ from tf_lowrank_dp.training.start_run import start_run, units_of_parts
 from tf_lowrank_dp.training.state import look, state_of
 from tf_lowrank_dp.training.step_guards import BudgetGuard, StepGuard
 from tf_lowrank_dp.training.symbolic_call import build_model
-from tf_lowrank_dp.training.train_step import look_at_update, private_optimizer
+from tf_lowrank_dp.training.train_step import private_optimizer
 from tf_lowrank_dp.training.unit_arguments import check_units
 from tf_lowrank_dp.training.validate_model import validate_model, validate_training_step
 from tf_lowrank_dp.training.watched_weights import as_list, changes_are_told, known_to_graphs
@@ -207,7 +207,6 @@ def fit(
     run.judged = judged
     judged.count_for(lambda handles: count_reads(run, handles))
     judged.add_reads(data.reads)
-    look_at_update(model, run, judged)
     validation_batch_size = validation_batch_size or batch_size or 32
     guard = BudgetGuard(_steps_taken(model, data), new_passes=data.ends, others=callbacks)
     budgets = [each for each in callbacks if isinstance(each, PrivacyBudget)]

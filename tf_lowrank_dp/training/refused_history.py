@@ -76,7 +76,7 @@ def refuse_next_step(run: Run, handles: Iterable[tf.Tensor] = ()) -> None:
     records = SPENDING.ahead(run.record, [*handles])
     ledger, before = merged(records), SPENDING.ledger(things_of(run.engine.model))
     for record in records:
-        if not (record.is_loaded or record.is_over):  # it counts with its first step, to come yet
+        if record.trained_in is not None:  # in `fit`, which counts with its first step, to come yet
             entries = record.ledger.entries
             ledger.merge(PrivacyLedger(dataclasses.replace(e, steps=e.steps or 1) for e in entries))
     refuse_history(ledger, run.sampling, run.optimizer.accountant, before)

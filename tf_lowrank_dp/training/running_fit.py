@@ -62,7 +62,7 @@ def running(model: keras.Model, run: Run) -> Iterator[None]:
     try:
         yield
     finally:
-        run.record.trained_in = None
+        run.record.trained_in, run.look_again = None, None
         del _FITS[model]
 
 

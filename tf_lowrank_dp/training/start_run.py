@@ -170,7 +170,6 @@ def start_run(
     if state.run is not None:
         with tf.init_scope():
             state.run.allowed_in_graphs.assign(0)
-        state.run.record.is_over = True
     state.run = run
     model.train_function = None
     if not optimizer.built:

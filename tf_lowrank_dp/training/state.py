@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import warnings
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
@@ -52,7 +53,7 @@ class Run:
             those taken.
         noted_others: steps of other runs that the file holds; -1 for nothing.
         rows_per_unit: number of rows of each unit of a batch.
-        steps_at_once: of the execution that `fit` is about to take.
+        look_again: at all budgets of the execution that `fit` is about to take; None elsewhere.
         allowed_in_graphs: int64 variable, releases that the budget of a custom loop's graphs
             allows; none when another run has taken its place.
         lock: held while a custom loop checks a step and releases it, by any of its trainers.
@@ -74,7 +75,7 @@ class Run:
     noted_steps: tf.Variable = dataclasses.field(default_factory=_counter)
     noted_others: int = -1
     rows_per_unit: int = 1
-    steps_at_once: int = 1
+    look_again: Callable[[], None] | None = None
     allowed_in_graphs: tf.Variable = dataclasses.field(default_factory=_counter)
     lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import keras
@@ -53,10 +54,7 @@ class BudgetGuard(keras.callbacks.Callback):
         # Where data end, the last execution is cut short; where a step is taken, one is left.
         left = max(1, self._steps_per_epoch - batch)
         check_run(self.model)
-        run = state_of(self.model).run
-        assert run is not None
-        run.steps_at_once = min(self.model.steps_per_execution, left)
-        check_budget(self.model, run.steps_at_once, left)
+        check_budget(self.model, min(self.model.steps_per_execution, left), left)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         self.holds = act_between_steps(self._others)  # which may have changed since the last step
@@ -70,7 +68,8 @@ class BudgetGuard(keras.callbacks.Callback):
 class StepGuard(keras.callbacks.Callback):
     """Allows a step of this `fit`, when no other callback comes before it.
 
-    Guarantee: what callbacks have spent after the budgets were looked at is within them as well.
+    Guarantee: what callbacks have spent after the budgets were looked at is within them as well, as
+    is what the execution is found to read when it is traced.
 
     Args:
         guard: before all other callbacks.
@@ -92,11 +91,16 @@ class StepGuard(keras.callbacks.Callback):
         if self._is_first or held:
             tell_changes(self.model)
         self._is_first = False
-        if run is not None and self._spent != (SPENDING.version, run.other_steps):
-            for budget in self._budgets:
-                budget.on_train_batch_begin(batch, logs)
+        if run is not None:
+            run.look_again = functools.partial(self._look, batch, logs)
+            if self._spent != (SPENDING.version, run.other_steps):
+                run.look_again()
             self._spent = SPENDING.version, run.other_steps
         allow_execution(self.model)
+
+    def _look(self, batch: int, logs: Logs) -> None:
+        for budget in self._budgets:
+            budget.on_train_batch_begin(batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         tell_changes(self.model)  # before Keras puts averages in their place

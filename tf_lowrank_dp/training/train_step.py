@@ -21,7 +21,7 @@ from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.known_code import is_library_class, is_library_object
 from tf_lowrank_dp.training.metrics import update_metrics
 from tf_lowrank_dp.training.running_fit import bound_to_run, executed_run
-from tf_lowrank_dp.training.state import Run, refuse_other_variables
+from tf_lowrank_dp.training.state import refuse_other_variables
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 
 
@@ -130,27 +130,12 @@ def apply_gradients(
     read_before = 0 if judged is None else judged.number_read
     if tf.executing_eagerly() and not _is_updated_by_libraries(optimizer, variables):
         # What is read is seen in graphs only, and Python may read something else at each update.
-        specs = [tf.TensorSpec(g.shape, g.dtype) for g in gradients]
-        tf.function(update, autograph=False).get_concrete_function(*specs)(*gradients)
+        tf.function(update, autograph=False)(*gradients)
     else:
         update(*gradients)
     if judged is not None and judged.number_read > read_before:
         tell_what_is_written_beside(model)  # others may write what it reads from now on
     return given
-
-
-def look_at_update(model: keras.Model, run: Run, judged: JudgedGraphs) -> None:
-    """Has what updates by other code read counted before the first step: budgets look at that."""
-    optimizer = private_optimizer(model)
-    if _is_updated_by_libraries(optimizer, model.trainable_variables):
-        return
-
-    def update(*gradients: tf.Tensor) -> None:
-        with_penalties = run.loss is None or run.loss.with_penalties
-        apply_gradients(model, optimizer, run.engine.space, gradients, judged, with_penalties)
-
-    specs = [tf.TensorSpec(v.shape, tf.float32) for v in model.trainable_variables]
-    tf.function(update, autograph=False).get_concrete_function(*specs)
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ from tf_lowrank_dp.training.public_overlap import warn_about_overlap
 from tf_lowrank_dp.training.read_around import count_what_is_behind
 from tf_lowrank_dp.training.start_run import start_run, units_of_parts
 from tf_lowrank_dp.training.state import look, refuse_other_variables, state_of
-from tf_lowrank_dp.training.train_step import apply_gradients, look_at_update, private_optimizer
+from tf_lowrank_dp.training.train_step import apply_gradients, private_optimizer
 from tf_lowrank_dp.training.validate_model import validate_model
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 
@@ -270,7 +270,6 @@ class PrivateTrainer:
                 )
             judge.count_for(lambda handles: count_reads(run, handles))
             judge.add_reads(self._reads)
-            look_at_update(self._model, run, judge)
             tell_what_is_written_beside(self._model)  # what forward reads is known from now on
             adapted = warn_about_adapted_layers(self._model, forward, self._map)
             note_adapted_layers(self._model, adapted)
