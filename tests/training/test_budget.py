@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tf_lowrank_dp as tfdp
 from tf_lowrank_dp.accounting import Sampling
-from tf_lowrank_dp.training.state import find_run
+from tf_lowrank_dp.training.state import find_run, ledger_of
 from tf_lowrank_dp.training.step_guards import BudgetGuard
 
 DELTA = 1e-3
@@ -271,6 +271,24 @@ def test_a_regularizer_may_make_what_it_pulls_to_when_it_is_first_asked(
     for batch in sampler.as_dataset():
         step(batch)
     assert find_run(model).steps == 2
+
+
+def test_the_update_of_a_regularizer_is_no_change_by_others_where_fit_runs_eagerly(
+    private, small_model, data
+):
+    """What it reads was looked at between the release and the update: "prior spend unknown"."""
+
+    class Squares(keras.regularizers.Regularizer):
+        def __call__(self, value):
+            return keras.ops.sum(value**2)
+
+    model = small_model()
+    model.layers[0].kernel.regularizer = Squares()
+    private(model, noise_multiplier=2.0, delta=1e-3)
+    model.run_eagerly = True
+    for _ in range(2):
+        model.fit(*data(), batch_size=6, verbose=0)
+    assert not ledger_of(model).prior_spend_unknown
 
 
 def test_a_teacher_that_goes_on_counts_for_a_graph_once_a_block_of_its_student_has_ended(

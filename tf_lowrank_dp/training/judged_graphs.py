@@ -182,12 +182,15 @@ class JudgedGraphs:
         A loss, a `Lambda` or a custom loop may ask another model, such as a private teacher.
 
         Args:
-            handles: of variables that steps read; the model's own change nothing.
+            handles: of variables that steps read; the model's own, and its optimizer's, change
+                nothing.
 
         Raises:
             ValueError: no epsilon could be stated with that.
         """
-        own = {id(variable.value.handle) for variable in self._model.variables}
+        optimizer = self._model.optimizer
+        variables = [*self._model.variables, *(optimizer.variables if optimizer else ())]
+        own = {id(variable.value.handle) for variable in variables}
         found = {id(each): each for each in handles}
         others = {key: each for key, each in found.items() if key not in own}
         if self._counts is not None and others:
