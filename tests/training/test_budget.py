@@ -151,6 +151,18 @@ def test_what_is_learnt_of_past_spending_between_two_fits_counts(
     assert spent(model) <= max(before, spent(other) + 0.5)
 
 
+def asking(teacher, whether=lambda: True):
+    """A loss that asks a teacher, if it does when it is traced."""
+
+    def loss(wanted, logits):
+        given = keras.losses.sparse_categorical_crossentropy(wanted, logits, from_logits=True)
+        if not whether():
+            return given
+        return given + keras.ops.sum(teacher(keras.ops.ones([1, 5])) * logits, axis=-1)
+
+    return loss
+
+
 @pytest.mark.parametrize("steps_per_execution", [1, 3])
 def test_a_teacher_that_goes_on_in_a_callback_before_a_step_counts_for_that_step(
     private, small_model, data, weights_of, steps_per_execution
@@ -160,11 +172,7 @@ def test_a_teacher_that_goes_on_in_a_callback_before_a_step_counts_for_that_step
     private(teacher, noise_multiplier=1.0, delta=1e-3)
     teacher.fit(*data(), batch_size=6, steps_per_epoch=1, verbose=0)
 
-    def loss(wanted, logits):
-        given = keras.losses.sparse_categorical_crossentropy(wanted, logits, from_logits=True)
-        return given + keras.ops.sum(teacher(keras.ops.ones([1, 5])) * logits, axis=-1)
-
-    private(student, epsilon=4.0, delta=1e-3, loss=loss)
+    private(student, epsilon=4.0, delta=DELTA, loss=asking(teacher))
     student.optimizer.planned_steps = 12
     student.steps_per_execution = steps_per_execution
     before = []
@@ -323,19 +331,13 @@ def test_what_a_loss_comes_to_read_when_it_is_traced_again_counts_for_that_step(
     teacher.fit(*data(), batch_size=6, epochs=2, verbose=0)
     student, asks, left = small_model(), [], []
 
-    def loss(wanted, logits):
-        given = keras.losses.sparse_categorical_crossentropy(wanted, logits, from_logits=True)
-        if not asks:
-            return given
-        return given + keras.ops.sum(teacher(keras.ops.ones([1, 5])) * logits, axis=-1)
-
     def ask(epoch, logs=None):
         if epoch == 1:
             asks.append(True)
             left.extend(weights_of(student))
             student.make_train_function(force=True)
 
-    private(student, epsilon=4.0, delta=1e-3, loss=loss)
+    private(student, epsilon=4.0, delta=DELTA, loss=asking(teacher, lambda: bool(asks)))
     student.run_eagerly, student.steps_per_execution = eager, 1 if eager else 4
     callback = keras.callbacks.LambdaCallback(on_epoch_begin=ask)
     with pytest.raises(tfdp.PrivacyBudgetExceededError):

@@ -14,6 +14,11 @@ DELTA = 1e-3
 WITHOUT_RENYI_BOUND = dp_event.DiscreteLaplaceDpEvent(0.5, 1)
 
 
+def two_rows_each(x):
+    """Arguments of a `fit` by user."""
+    return {"unit_ids": np.arange(len(x)) // 2, "rows_per_unit": 2, "batch_size": 3}
+
+
 def weights(model):
     return [np.array(variable) for variable in model.trainable_variables]
 
@@ -78,7 +83,7 @@ def test_shuffled_passes_and_what_has_no_epsilon_there_refuse_each_other(
 def test_a_release_by_example_is_refused_after_steps_by_user(small_model, data, private):
     model = private(small_model(), noise_multiplier=2.0, delta=DELTA)
     x, y = data()
-    users = {"unit_ids": np.arange(len(x)) // 2, "rows_per_unit": 2, "batch_size": 3}
+    users = two_rows_each(x)
     model.fit(x, y, **users, verbose=0)
     spent, event = tfdp.privacy_spent(model), dp_accounting.GaussianDpEvent(9.0)
     with pytest.raises(ValueError, match="(?s)release by example, after releases by user.*'user'"):
@@ -96,7 +101,7 @@ def by_user(data, private):
     def train(model):
         private(model, noise_multiplier=2.0, delta=DELTA)
         x, y = data()
-        users = {"unit_ids": np.arange(len(x)) // 2, "rows_per_unit": 2, "batch_size": 3}
+        users = two_rows_each(x)
         model.fit(x, y, **users, verbose=0)
         return users
 
@@ -231,9 +236,8 @@ def test_a_student_in_a_callback_of_its_teachers_first_fit_by_user_is_refused(
 
     private(teacher, noise_multiplier=2.0, delta=DELTA)
     x, y = data()
-    users = {"unit_ids": np.arange(len(x)) // 2, "rows_per_unit": 2, "batch_size": 3}
     callback = keras.callbacks.LambdaCallback(on_train_batch_begin=try_it)
-    teacher.fit(x, y, **users, callbacks=[callback], verbose=0)
+    teacher.fit(x, y, **two_rows_each(x), callbacks=[callback], verbose=0)
     assert refused and tfdp.privacy_spent(student) == 0.0
 
 
