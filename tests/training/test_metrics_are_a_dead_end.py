@@ -224,11 +224,17 @@ def test_what_metrics_write_to_is_not_read_by_the_data():
 
 @pytest.mark.parametrize("arguments", [{}, {"microbatch_size": 2}], ids=["whole", "in parts"])
 def test_a_regularizer_may_not_read_a_metric(arguments):
+    class Towards(keras.regularizers.Regularizer):
+        def __init__(self, metric):
+            self.metric = metric
+
+        def __call__(self, weights):
+            return keras.ops.sum(keras.ops.square(weights - self.metric.result()))
+
     class Plain(Ordinary):
         def __init__(self):
             super().__init__()
-            towards = lambda w: keras.ops.sum(keras.ops.square(w - self.centre.result()))  # noqa: E731
-            self.dense = keras.layers.Dense(1, kernel_regularizer=towards)
+            self.dense = keras.layers.Dense(1, kernel_regularizer=Towards(self.centre))
 
     with pytest.raises(tfdp.UnsupportedModelError, match="metrics that write to variables of"):
         fit(Plain(), **arguments)
