@@ -382,7 +382,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what a step reads of other models does not count", "training/judged_graphs.py",
-        "            self._counts(others.values())", "            pass",
+        "            self._counts(found.values())", "            pass",
         "training/test_spent_follows_variables.py::"
         "test_a_custom_loop_that_asks_a_private_teacher_has_spent_what_that_has",
     ),
@@ -1034,7 +1034,7 @@ MUTATIONS = [
     ),
     mutation(
         13, "a teacher of another unit is learnt from", "training/counted_reads.py",
-        "    refuse_next_step(run, handles)", "    pass",
+        "        refuse_next_step(run, others)\n", "",
         "training/test_refused_history.py::"
         "test_a_student_by_example_of_a_teacher_by_user_is_refused_before_a_step[a graph]",
     ),
@@ -1091,9 +1091,22 @@ MUTATIONS = [
     mutation(
         13, "the step that is traced again is not looked at again",
         "training/counted_reads.py",
-        "added=added)\n    check_again(run)", "added=added)",
+        "added=added)\n        check_again(run)", "added=added)",
         "training/test_budget.py::"
         "test_what_a_loss_comes_to_read_when_it_is_traced_again_counts_for_that_step[False]",
+    ),
+    mutation(
+        13, "what an optimizer is given in a run is its own", "training/counted_reads.py",
+        "    own = run.record.reading.own",
+        "    own = {id(each.value.handle) for each in run.optimizer.variables}",
+        "training/test_budget.py::"
+        "test_a_teacher_that_an_optimizer_is_given_when_the_run_has_begun_counts[fit]",
+    ),
+    mutation(
+        15, "weights are looked at between a release and its update", "spending/owner.py",
+        "self.look_at((), variables_of(", "self.look_at(variables_of(",
+        "training/test_budget.py::"
+        "test_an_update_by_other_code_is_no_change_by_others_where_fit_runs_eagerly[an optimizer]",
     ),
     mutation(
         15, "what a refused file brought stays where its values were loaded before",

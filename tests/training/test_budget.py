@@ -281,22 +281,88 @@ def test_a_regularizer_may_make_what_it_pulls_to_when_it_is_first_asked(
     assert find_run(model).steps == 2
 
 
-def test_the_update_of_a_regularizer_is_no_change_by_others_where_fit_runs_eagerly(
-    private, small_model, data
+class Squares(keras.regularizers.Regularizer):
+    def __call__(self, value):
+        return keras.ops.sum(value**2)
+
+
+class Counting(keras.optimizers.SGD):
+    """Makes a variable, which Keras does not know, when it is first asked."""
+
+    number = None
+
+    def update_step(self, gradient, variable, learning_rate):
+        if self.number is None:
+            with tf.init_scope():
+                self.number = tf.Variable(0.0)
+        self.number.assign_add(1.0)
+        super().update_step(gradient / self.number, variable, learning_rate)
+
+
+@pytest.mark.parametrize("by", ["a regularizer", "an optimizer"])
+def test_an_update_by_other_code_is_no_change_by_others_where_fit_runs_eagerly(
+    private, small_model, data, by
 ):
-    """What it reads was looked at between the release and the update: "prior spend unknown"."""
-
-    class Squares(keras.regularizers.Regularizer):
-        def __call__(self, value):
-            return keras.ops.sum(value**2)
-
+    """Weights were looked at between the release and the update: "prior spend unknown"."""
     model = small_model()
-    model.layers[0].kernel.regularizer = Squares()
-    private(model, noise_multiplier=2.0, delta=1e-3)
+    if by == "a regularizer":
+        model.layers[0].kernel.regularizer = Squares()
+    inner = Counting(0.1) if by == "an optimizer" else "sgd"
+    private(model, inner, noise_multiplier=2.0, delta=1e-3)
     model.run_eagerly = True
     for _ in range(2):
         model.fit(*data(), batch_size=6, verbose=0)
     assert not ledger_of(model).prior_spend_unknown
+
+
+class Proximal(keras.optimizers.SGD):
+    """Pulls weights to others of their shapes."""
+
+    goals = ()
+
+    def update_step(self, gradient, variable, learning_rate):
+        for goal in self.goals:
+            if goal.shape == variable.shape:
+                gradient = gradient + 10.0 * (variable - goal)
+        super().update_step(gradient, variable, learning_rate)
+
+
+@pytest.mark.parametrize("way", ["fit", "fit, eagerly", "an eager loop", "a graph"])
+def test_a_teacher_that_an_optimizer_is_given_when_the_run_has_begun_counts(
+    private, small_model, data, weights_of, way
+):
+    """Keras lists what an optimizer is given with its own variables, which were left out."""
+    teacher = private(small_model(), noise_multiplier=0.5, delta=1e-3)
+    teacher.fit(*data(), batch_size=6, epochs=2, verbose=0)
+    inner = Proximal(0.1)
+    student = private(small_model(), inner, epsilon=4.0, delta=1e-3)
+    student.run_eagerly = way == "fit, eagerly"
+    before = weights_of(student)
+
+    def give(*_):
+        inner.goals = teacher.trainable_variables
+
+    if way.startswith("fit"):
+        callback = keras.callbacks.LambdaCallback(on_epoch_begin=give)
+        with pytest.raises(tfdp.PrivacyBudgetExceededError):
+            student.fit(*data(), batch_size=6, callbacks=[callback], verbose=0)
+    else:
+        sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=4, pad_to_multiple=24)
+        trainer = tfdp.PrivateTrainer(student, sampler)
+        give()
+
+        def step(batch):
+            def forward(rows):
+                loss = keras.losses.sparse_categorical_crossentropy
+                return loss(rows["y"], student(rows["x"]), from_logits=True), ()
+
+            trainer.apply(trainer.gradients(forward, batch))
+
+        with pytest.raises(Exception, match="(?s)epsilon.*Received"):
+            (tf.function(step) if way == "a graph" else step)(next(iter(sampler.as_dataset())))
+    for one, other in zip(before, weights_of(student), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert spent(keras.Sequential(student.layers)) >= spent(teacher)  # in whatever model
 
 
 def test_a_teacher_that_goes_on_counts_for_a_graph_once_a_block_of_its_student_has_ended(

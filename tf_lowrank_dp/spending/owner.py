@@ -104,7 +104,7 @@ class Spending:
         updated, read = alive(run.reading.updated), readers.read_by(self._traces, run)
         self._traces.attach(updated, self.records(read))
         self._traces.tell_readers()
-        self.look_at(variables_of(updated))
+        self.look_at((), variables_of([*updated, *alive(run.reading.read)]))  # not in a step itself
 
     def ahead(self, run: Record, handles: Sequence[tf.Tensor] = ()) -> frozenset[Record]:
         """What the next step of a run depends on, if it reads these variables as well."""
@@ -116,8 +116,8 @@ class Spending:
         """Handles of those, but for what is added to gradients, of which nothing is on record."""
         return readers.handles_without_record(self._traces, run)
 
-    def look_at(self, values: Sequence[Thing], layers: Sequence[Thing] = ()) -> bool:
-        """Looks at values, and at what goes into steps that made them, with runs in between.
+    def look_at(self, values: Sequence[Thing], things: Sequence[Thing] = ()) -> bool:
+        """Looks at values, and at what goes into steps that made them or things, with all between.
 
         What others have changed there since the last look, a step since then may have read.
 
@@ -125,7 +125,7 @@ class Spending:
             Whether others than private steps are found to have changed some of the values.
         """
         before = readers.until_now(self._traces)  # other threads may go on
-        found, known = self.check(values), [*values, *layers]
+        found, known = self.check(values), [*values, *things]
         runs = [*frozenset().union(*map(self._traces.runs_of, known))]
         for run in runs:
             known += self._look_at_read_by(run, known)

@@ -20,17 +20,20 @@ def count_reads(run: Run, handles: Iterable[tf.Tensor], added: bool = False) -> 
 
     Args:
         run: which has begun.
-        handles: of variables of other models, such as a teacher.
+        handles: of variables, such as a teacher's; those that the run has begun with, of its model
+            and optimizer, change nothing.
         added: whether what is computed of them is added to released gradients.
 
     Raises:
         PrivacyBudgetExceededError: the step that is traced would overspend with that.
         ValueError: see `refuse_next_step`.  Nothing counts then.
     """
-    handles = [*handles]
-    refuse_next_step(run, handles)
-    SPENDING.read(run.record, handles, added=added)
-    check_again(run)
+    own = run.record.reading.own
+    others = [handle for handle in handles if id(handle) not in own]
+    if others:
+        refuse_next_step(run, others)
+        SPENDING.read(run.record, others, added=added)
+        check_again(run)
 
 
 def check_again(run: Run) -> None:

@@ -63,7 +63,6 @@ class JudgedGraphs:
         self.method, self.units = gradient_method, least
         self._digests: set[bytes] = set()
         self._read: dict[int, tf.Tensor] = {}
-        self._read_of_others: dict[int, tf.Tensor] = {}
         self._written: dict[int, tf.Tensor] = {}
         self._counts: Callable[[Iterable[tf.Tensor]], None] | None = None
         self._circumstances: tuple = ()
@@ -182,26 +181,20 @@ class JudgedGraphs:
         A loss, a `Lambda` or a custom loop may ask another model, such as a private teacher.
 
         Args:
-            handles: of variables that steps read; the model's own, and its optimizer's, change
-                nothing.
+            handles: of variables that steps read.
 
         Raises:
             ValueError: no epsilon could be stated with that.
         """
-        optimizer = self._model.optimizer
-        variables = [*self._model.variables, *(optimizer.variables if optimizer else ())]
-        own = {id(variable.value.handle) for variable in variables}
         found = {id(each): each for each in handles}
-        others = {key: each for key, each in found.items() if key not in own}
-        if self._counts is not None and others:
-            self._counts(others.values())
+        if self._counts is not None:
+            self._counts(found.values())
         self._read |= found
-        self._read_of_others |= others
 
     def count_for(self, counts: Callable[[Iterable[tf.Tensor]], None]) -> None:
         """States who counts what they read for the run that they belong to, which has begun."""
         self._counts = counts
-        self.add_reads([*self._read_of_others.values()])
+        self.add_reads([*self._read.values()])
 
     @property
     def number_read(self) -> int:
