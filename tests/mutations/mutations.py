@@ -1103,6 +1103,12 @@ MUTATIONS = [
         "test_a_teacher_that_an_optimizer_is_given_when_the_run_has_begun_counts[fit]",
     ),
     mutation(
+        13, "a teacher that is gone does not count for the next step", "spending/owner.py",
+        "return self.ahead(run) - {run}", "return records - {run}",
+        "training/test_budget.py::"
+        "test_a_teacher_that_was_trained_anew_and_is_gone_counts_for_the_next_step[fit]",
+    ),
+    mutation(
         15, "weights are looked at between a release and its update", "spending/owner.py",
         "self.look_at((), variables_of(", "self.look_at(variables_of(",
         "training/test_budget.py::"

@@ -83,14 +83,14 @@ class Spending:
             read: things whose values go into its steps.
 
         Returns:
-            The other records that these depend on.
+            The other records that its next step depends on.
         """
         self._traces.begin(run, updated, read)
         records = self.records([*updated, *readers.read_by(self._traces, run)]) | {run}
         for thing in updated:
             self._traces[thing].runs |= {run}
         self._traces.attach(updated, records)
-        return records - {run}
+        return self.ahead(run) - {run}
 
     def read(self, run: Record, handles: Iterable[tf.Tensor], added: bool = False) -> None:
         """States that the steps of a run, which has begun, read these variables from now on.

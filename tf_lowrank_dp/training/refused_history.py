@@ -48,7 +48,8 @@ def refuse_history(
             "Expected one unit of privacy for all that was spent on a model and on those that it "
             f"learns from. Received: steps by {sampling.unit}, after releases by "
             f"{received.pop()}, so that no epsilon would hold for either. Train with unit_ids in "
-            "all calls of fit or in none."
+            "all calls of fit or in none; a model that has learnt from one of the other unit goes "
+            "on without it once it is compiled with a new optimizer."
         )
     step = LedgerEntry(sampling, _ANY_NOISE, steps=1)
     before = ledger if before is None else before
