@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -24,19 +23,25 @@ def stand_ins_of_penalties(model: keras.Model) -> Iterator[list[list[tf.Tensor]]
     """
     variables = [v for v in model.trainable_variables if v.regularizer is not None]
     originals = [variable.regularizer for variable in variables]
-    found: list[list[tf.Tensor]] = [[] for _ in variables]
-
-    def stand_in(value: tf.Tensor, own: list[tf.Tensor]) -> tf.Tensor:
-        own.append(tf.identity(tf.zeros((), keras.config.floatx())))
-        return own[-1]
-
+    stand_ins = [_StandIn() for _ in variables]
     try:
-        for variable, own in zip(variables, found, strict=True):
-            variable.regularizer = functools.partial(stand_in, own=own)
-        yield found
+        for variable, stand_in in zip(variables, stand_ins, strict=True):
+            variable.regularizer = stand_in
+        yield [stand_in.given for stand_in in stand_ins]
     finally:
         for variable, regularizer in zip(variables, originals, strict=True):
             variable.regularizer = regularizer
+
+
+class _StandIn(keras.regularizers.Regularizer):
+    """Gives zeros, and keeps them."""
+
+    def __init__(self) -> None:
+        self.given: list[tf.Tensor] = []
+
+    def __call__(self, value: tf.Tensor) -> tf.Tensor:
+        self.given.append(tf.identity(tf.zeros((), keras.config.floatx())))
+        return self.given[-1]
 
 
 def is_made_of(loss: tf.Tensor, penalties: Sequence[Sequence[tf.Tensor]], what: str) -> bool:
