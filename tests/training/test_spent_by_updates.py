@@ -47,11 +47,17 @@ class Copies(keras.optimizers.SGD):
             variable.assign(self.kernel)
 
 
-def regularized(teacher, **compiled):
-    def distance(w):
-        return keras.ops.sum(keras.ops.square(w - teacher.kernel))
+class Distance(keras.regularizers.Regularizer):
+    def __init__(self, kernel):
+        self.kernel = kernel
 
-    return private(keras.layers.Dense(1, kernel_regularizer=distance), **compiled)
+    def __call__(self, w):
+        return keras.ops.sum(keras.ops.square(w - self.kernel))
+
+
+def regularized(teacher, **compiled):
+    layer = keras.layers.Dense(1, kernel_regularizer=Distance(teacher.kernel))
+    return private(layer, **compiled)
 
 
 def constrained(teacher, **compiled):
@@ -116,7 +122,7 @@ def test_what_the_update_of_a_custom_loop_reads_was_spent(teacher, in_graph):
     assert spent_on(model) == BOTH
 
 
-class Later:
+class Later(keras.regularizers.Regularizer):
     """A pull of a kernel towards a teacher's that is switched on in Python."""
 
     def __init__(self, kernel):
@@ -135,7 +141,7 @@ class LaterInAFunction(Later):
         return self.distance(tf.convert_to_tensor(w)) if self.on else 0.0 * w[0, 0]
 
 
-class LaterAsConstraint(Later):
+class LaterAsConstraint(Later, keras.constraints.Constraint):
     def __call__(self, w):
         return self.kernel.value if self.on else w
 

@@ -81,7 +81,7 @@ def a_checkpoint_of_tensorflow(model, other, data, tmp_path):
 
 def one_value_of_one_variable(model, other, data, tmp_path):
     kernel = np.array(model.layers[1].kernel)
-    kernel[0, 0] = np.nextafter(kernel[0, 0], np.inf)
+    kernel[0, 0] = np.nextafter(kernel[0, 0], np.float32(np.inf))
     model.layers[1].kernel.assign(kernel)
 
 
