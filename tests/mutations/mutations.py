@@ -1110,9 +1110,15 @@ MUTATIONS = [
     ),
     mutation(
         15, "weights are looked at between a release and its update", "spending/owner.py",
-        "self.look_at((), variables_of(", "self.look_at(variables_of(",
+        "self._look_behind(variables_of(", "self.look_at(variables_of(",
         "training/test_budget.py::"
         "test_an_update_by_other_code_is_no_change_by_others_where_fit_runs_eagerly[an optimizer]",
+    ),
+    mutation(
+        15, "what a step is found to read counts as a look at all", "spending/owner.py",
+        "self._look_behind(variables_of(", "self.look_at((), variables_of(",
+        "spending/test_owner.py::"
+        "test_a_read_inside_of_a_step_hides_nothing_that_others_did_to_a_teacher_before",
     ),
     mutation(
         15, "what a refused file brought stays where its values were loaded before",
@@ -1509,7 +1515,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what others did to what a step reads is not looked at", "spending/owner.py",
-        "        self.check(variables)\n        looks.", "        looks.",
+        "            self.check(variables)\n            looks.", "            looks.",
         "training/test_unknown_by_what_is_read.py::"
         "test_a_teacher_that_was_trained_ordinarily_before",
     ),

@@ -3,6 +3,7 @@
 import dataclasses
 import threading
 
+import keras
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
@@ -159,6 +160,28 @@ def test_a_graph_in_which_somebody_asks_has_no_variables_of_others(owner, run):
         assert owner.ledger([variable]) == ledger(3)
 
     assert not tf.function(ask).get_concrete_function().variables
+
+
+def test_a_read_inside_of_a_step_hides_nothing_that_others_did_to_a_teacher_before(owner):
+    """It looks at what is new, and a later look still tells what an earlier step depends on."""
+    encoder, head, student, noise = (keras.Variable([0.0, 1.0]) for _ in range(4))
+    counters = [tf.Variable(0, dtype=tf.int64) for _ in range(2)]
+    teaching, learning = (
+        Record(entry=dataclasses.replace(ENTRY, entry_id=name), counter=counter)
+        for name, counter in zip("ab", counters, strict=True)
+    )
+    owner.adopt([head], ledger(4, entry_id="before"))
+    owner.begin(teaching, [encoder], [encoder, head])
+    owner.begin(learning, [student], [encoder, head])
+    counters[0].assign(1)
+    owner.see([encoder, head])
+    owner.look_at([encoder, head])
+    head.assign([2.0, 3.0])  # by others
+    counters[0].assign(2)
+    encoder.assign([4.0, 5.0])  # by the teacher's step, which reads the head
+    owner.read(learning, [noise.value.handle])
+    owner.look_at([head])
+    assert owner.ledger([encoder]).prior_spend_unknown
 
 
 def test_what_was_learnt_before_a_refused_load_stays_although_it_brought_the_same(owner):

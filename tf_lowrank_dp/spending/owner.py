@@ -104,7 +104,8 @@ class Spending:
         updated, read = alive(run.reading.updated), readers.read_by(self._traces, run)
         self._traces.attach(updated, self.records(read))
         self._traces.tell_readers()
-        self.look_at((), variables_of([*updated, *alive(run.reading.read)]))  # not in a step itself
+        # Its own values are not looked at: they may be those between a release and its update.
+        self._look_behind(variables_of([*updated, *alive(run.reading.read)]))
 
     def ahead(self, run: Record, handles: Sequence[tf.Tensor] = ()) -> frozenset[Record]:
         """What the next step of a run depends on, if it reads these variables as well."""
@@ -116,8 +117,8 @@ class Spending:
         """Handles of those, but for what is added to gradients, of which nothing is on record."""
         return readers.handles_without_record(self._traces, run)
 
-    def look_at(self, values: Sequence[Thing], things: Sequence[Thing] = ()) -> bool:
-        """Looks at values, and at what goes into steps that made them or things, with all between.
+    def look_at(self, values: Sequence[Thing], layers: Sequence[Thing] = ()) -> bool:
+        """Looks at values, and at what goes into steps that made them, with runs in between.
 
         What others have changed there since the last look, a step since then may have read.
 
@@ -125,26 +126,26 @@ class Spending:
             Whether others than private steps are found to have changed some of the values.
         """
         before = readers.until_now(self._traces)  # other threads may go on
-        found, known = self.check(values), [*values, *things]
-        runs = [*frozenset().union(*map(self._traces.runs_of, known))]
-        for run in runs:
-            known += self._look_at_read_by(run, known)
-            read = readers.read_by(self._traces, run)
-            runs += readers.runs_behind(self._traces, run, read).difference(runs)
-        for run in runs:
+        found = self.check(values)
+        for run in self._look_behind([*values, *layers]):
             run.reading.looked_at = before.get(run, 0)
         return found
 
-    def _look_at_read_by(self, run: Record, known: Sequence[Thing]) -> list[Thing]:
-        """Looks at what a run reads, and gives the variables among that which are not known."""
-        for handle, came in self._values.behind(run.reading.handles_of_others()):
-            self._traces.came(run, handle, came)
-        variables = readers.values_read_by(self._traces, run, without=known)
-        self.recognise(variables)
-        self.check(variables)
-        looks.look_at_gone(self._traces, run)  # last: some may have gone since
-        self.tell_layers(readers.known_only_to(self._traces, run))
-        return variables
+    def _look_behind(self, known: list[Thing]) -> list[Record]:
+        """Looks at what goes into steps that made things, but for these, and gives the runs."""
+        runs = [*frozenset().union(*map(self._traces.runs_of, known))]
+        for run in runs:
+            for handle, came in self._values.behind(run.reading.handles_of_others()):
+                self._traces.came(run, handle, came)
+            variables = readers.values_read_by(self._traces, run, without=known)
+            self.recognise(variables)
+            self.check(variables)
+            looks.look_at_gone(self._traces, run)  # last: some may have gone since
+            self.tell_layers(readers.known_only_to(self._traces, run))
+            known += variables
+            read = readers.read_by(self._traces, run)
+            runs += readers.runs_behind(self._traces, run, read).difference(runs)
+        return runs
 
     def link(self, optimizer: Thing, things: Iterable[Thing], loadable: Sequence = ()) -> None:
         """States that an optimizer keeps the ledger of these things, in files and from files.
