@@ -1034,7 +1034,7 @@ MUTATIONS = [
     ),
     mutation(
         13, "a teacher of another unit is learnt from", "training/counted_reads.py",
-        "        refuse_next_step(run, others)\n", "",
+        "        refuse_next_step(run, others)\n", "        pass\n",
         "training/test_refused_history.py::"
         "test_a_student_by_example_of_a_teacher_by_user_is_refused_before_a_step[a graph]",
     ),
@@ -1091,16 +1091,37 @@ MUTATIONS = [
     mutation(
         13, "the step that is traced again is not looked at again",
         "training/counted_reads.py",
-        "added=added)\n        check_again(run)", "added=added)",
+        "        check_again(run)", "        pass",
         "training/test_budget.py::"
         "test_what_a_loss_comes_to_read_when_it_is_traced_again_counts_for_that_step[False]",
     ),
     mutation(
-        13, "what an optimizer is given in a run is its own", "training/counted_reads.py",
-        "    own = run.record.reading.own",
-        "    own = {id(each.value.handle) for each in run.optimizer.variables}",
+        13, "what an optimizer is given in a run is its own", "training/judged_graphs.py",
+        "        found = {id(each): each for each in handles}",
+        "        own = {id(v.value.handle) for v in self._model.optimizer.variables}\n"
+        "        found = {id(each): each for each in handles if id(each) not in own}",
         "training/test_budget.py::"
         "test_a_teacher_that_an_optimizer_is_given_when_the_run_has_begun_counts[fit]",
+    ),
+    mutation(
+        15, "what an optimizer was given once is its own for ever", "training/counted_reads.py",
+        "SPENDING.read(run.record, handles, added=added)",
+        "SPENDING.read(run.record, others, added=added)",
+        "training/test_budget.py::"
+        "test_a_model_that_an_optimizer_was_given_for_a_while_counts_where_a_loss_asks_it_still"
+        "[a graph]",
+    ),
+    mutation(
+        15, "slots that an optimizer was given are its own", "training/train_step.py",
+        "    given = {*others}", "    given: set[int] = set()",
+        "training/test_budget.py::"
+        "test_slots_of_a_teacher_that_are_put_into_an_optimizer_in_a_run_count[an eager loop]",
+    ),
+    mutation(
+        15, "who comes to read a teacher that is gone learns nothing of it", "spending/owner.py",
+        "        records |= self._traces.left.records(others, run)\n", "",
+        "training/test_budget.py::"
+        "test_a_teacher_that_was_trained_anew_and_is_gone_counts_for_the_next_step[fit]",
     ),
     mutation(
         13, "a teacher that is gone does not count for the next step", "spending/owner.py",
@@ -1229,7 +1250,7 @@ MUTATIONS = [
             ),
             (
                 "spending/owner.py",
-                "self._traces.attach(updated, self.records(read))",
+                "self._traces.attach(alive(run.reading.updated), records)",
                 "pass",
             ),
             ("spending/traces.py", "self.attach(alive(run.reading.updated), records)", "pass"),
@@ -1251,9 +1272,10 @@ MUTATIONS = [
     ),
     mutation(
         15, "a loaded ledger stays with its optimizer, which may be replaced",
-        "spending/owner.py", "things += alive(trace.links)", "alive(trace.links)",
-        "contracts/test_saved_files.py::"
-        "test_a_file_without_digests_keeps_its_ledger_when_its_model_is_compiled_anew",
+        "spending/owner.py",
+        "things += [each for thing in things for each in alive(self._traces[thing].links)]", "",
+        "spending/test_owner.py::"
+        "test_what_is_loaded_into_an_optimizer_reaches_things_that_are_linked_later",
     ),
     mutation(
         15, "frozen values of a loaded file are known only once its model is looked at",
@@ -1919,7 +1941,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "an update in eager mode is taken for what the first was", "training/train_step.py",
-        "and not _is_updated_by_libraries(optimizer, variables)", "and read_before == 0",
+        "and not _is_updated_by_libraries(model, optimizer)", "and read_before == 0",
         "training/test_spent_by_updates.py::"
         "test_what_an_eager_update_begins_to_read_later_was_spent[loop-Later]",
     ),

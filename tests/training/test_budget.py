@@ -359,7 +359,8 @@ def test_a_teacher_that_was_trained_anew_and_is_gone_counts_for_the_next_step(
 
     step()
     private(teacher, noise_multiplier=0.5, **FAST).fit(*data(), batch_size=6, verbose=0)
-    assert spent(teacher) > 6.0
+    of_teacher = spent(teacher)
+    assert of_teacher > 6.0
     del teacher
     gc.collect()
     before = weights_of(student)
@@ -368,6 +369,11 @@ def test_a_teacher_that_was_trained_anew_and_is_gone_counts_for_the_next_step(
     for one, other in zip(before, weights_of(student), strict=True):
         np.testing.assert_array_equal(one, other)
     assert spent(student) < 6.0
+
+    private(student, noise_multiplier=3.0, loss=loss, **FAST)  # which asks it still
+    trainer, batches = tfdp.PrivateTrainer(student, sampler), iter(sampler)
+    step()
+    assert spent(student) > of_teacher  # it was 1.40 for 24.4
 
 
 @pytest.mark.parametrize("way", ["fit", "fit, eagerly", "an eager loop", "a graph"])
@@ -406,6 +412,85 @@ def test_a_teacher_that_an_optimizer_is_given_when_the_run_has_begun_counts(
     for one, other in zip(before, weights_of(student), strict=True):
         np.testing.assert_array_equal(one, other)
     assert spent(keras.Sequential(student.layers)) >= spent(teacher)  # in whatever model
+
+
+@pytest.mark.parametrize("way", ["fit", "fit, eagerly", "a graph"])
+def test_a_model_that_an_optimizer_was_given_for_a_while_counts_where_a_loss_asks_it_still(
+    private, small_model, data, way
+):
+    """It was taken as the student's own for ever, and is trained privately later (2.4 for 15.7)."""
+    teacher, inner = small_model(), Proximal(0.1)
+    inner.goals = []
+    loss = asking(teacher)
+    student = private(small_model(), inner, epsilon=4.0, delta=DELTA, loss=loss)
+    student.optimizer.planned_steps, student.run_eagerly = 40, way == "fit, eagerly"
+    student.optimizer.build(student.trainable_variables)
+    inner.goals.extend(teacher.trainable_variables)
+    if way == "a graph":
+        sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=4, pad_to_multiple=24)
+        trainer, batches = tfdp.PrivateTrainer(student, sampler), iter(sampler.as_dataset())
+
+        @tf.function
+        def graph(batch):
+            def forward(rows):
+                return loss(rows["y"], student(rows["x"])), ()
+
+            trainer.apply(trainer.gradients(forward, batch))
+
+        def step():
+            trainer.check_budget()
+            graph(next(batches))
+
+    else:
+
+        def step():
+            student.fit(*data(), batch_size=6, verbose=0)
+
+    step()
+    inner.goals.clear()
+    private(small_model(), noise_multiplier=9.0, delta=1e-3).fit(*data(), batch_size=6, verbose=0)
+    step()
+    before = student.get_weights()
+    private(teacher, noise_multiplier=0.5, delta=1e-3).fit(*data(), batch_size=6, verbose=0)
+    with pytest.raises(tfdp.PrivacyBudgetExceededError):
+        step()
+    for one, other in zip(before, student.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("way", ["fit, eagerly", "an eager loop"])
+def test_slots_of_a_teacher_that_are_put_into_an_optimizer_in_a_run_count(
+    private, small_model, data, way
+):
+    """No code but Keras' reads them, of which no graph was made (4.0 for 12.7)."""
+
+    def momentum():
+        return keras.optimizers.SGD(0.1, momentum=0.9)
+
+    teacher = private(small_model(), momentum(), noise_multiplier=0.5, delta=1e-3)
+    teacher.fit(*data(), batch_size=6, epochs=2, verbose=0)
+    student = private(small_model(), momentum(), noise_multiplier=3.0, delta=1e-3)
+    student.run_eagerly = True
+
+    def exchange(*_):
+        slots = teacher.optimizer.inner_optimizer.momentums
+        student.optimizer.inner_optimizer.momentums = slots
+
+    if way == "an eager loop":
+        sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=4, pad_to_multiple=24)
+        trainer = tfdp.PrivateTrainer(student, sampler)
+        exchange()
+
+        def forward(rows):
+            loss = keras.losses.sparse_categorical_crossentropy
+            return loss(rows["y"], student(rows["x"]), from_logits=True), ()
+
+        trainer.apply(trainer.gradients(forward, next(iter(sampler))))
+    else:
+        callback = keras.callbacks.LambdaCallback(on_epoch_begin=exchange)
+        student.fit(*data(), batch_size=6, callbacks=[callback], verbose=0)
+    student.compile("sgd", "mse")  # without the optimizer that lists them
+    assert spent(student) >= spent(teacher)
 
 
 def test_a_teacher_that_goes_on_counts_for_a_graph_once_a_block_of_its_student_has_ended(

@@ -44,8 +44,7 @@ class Spending:
     or at the end of `fit`, are functions of values that share the records of the run, and so is
     what a user states to be (`post_processing`).  *Anything else* leaves a value that no digest
     knows, and the next look marks it, gone or not: more may have been spent.  `undone_on_error`
-    alone takes a record away, whose caller gives the values back; entries only grow
-    (`PrivacyLedger`), and counters count.
+    alone takes a record away, whose caller gives the values back; entries and counters only grow.
 
     Not claimed: values of variables for which nothing is recorded are taken as public (statements
     say so), those of a file that are changed before anything looks at them among them; and what
@@ -97,20 +96,23 @@ class Spending:
 
         Args:
             run: the run.
-            handles: of variables of any model, which may be trained later.
+            handles: of variables of any model, which may be trained later, or leave it.
             added: whether what they read is added to released gradients.
         """
-        run.reading.add(handles, added)
-        updated, read = alive(run.reading.updated), readers.read_by(self._traces, run)
-        self._traces.attach(updated, self.records(read))
+        if not (others := run.reading.add([*handles], added)):
+            return
+        records = self.records(readers.read_by(self._traces, run))
+        records |= self._traces.left.records(others, run)
+        self._traces.attach(alive(run.reading.updated), records)
         self._traces.tell_readers()
-        # Its own values are not looked at: they may be those between a release and its update.
-        self._look_behind(variables_of([*updated, *alive(run.reading.read)]))
+        # Not at its own values, which may be those between a release and its update.
+        self._look_behind(variables_of(alive([*run.reading.updated, *run.reading.read])))
 
     def ahead(self, run: Record, handles: Sequence[tf.Tensor] = ()) -> frozenset[Record]:
         """What the next step of a run depends on, if it reads these variables as well."""
         self._traces.count_what_was_read()
         came = [came for _, came in self._values.behind(handles)]
+        came.append(self._traces.left.records(handles, run))
         return readers.records_ahead(self._traces, run, handles).union(*came)
 
     def reads_without_record(self, run: Record) -> list[tf.Tensor]:
@@ -137,12 +139,11 @@ class Spending:
         for run in runs:
             for handle, came in self._values.behind(run.reading.handles_of_others()):
                 self._traces.came(run, handle, came)
-            variables = readers.values_read_by(self._traces, run, without=known)
+            known += (variables := readers.values_read_by(self._traces, run, without=known))
             self.recognise(variables)
             self.check(variables)
             looks.look_at_gone(self._traces, run)  # last: some may have gone since
             self.tell_layers(readers.known_only_to(self._traces, run))
-            known += variables
             read = readers.read_by(self._traces, run)
             runs += readers.runs_behind(self._traces, run, read).difference(runs)
         return runs
@@ -176,9 +177,8 @@ class Spending:
         Raises:
             ValueError: it holds another run under a known id.  Nothing is added then.
         """
-        things = list(things)
-        for trace in [self._traces[thing] for thing in things]:
-            things += alive(trace.links)
+        things = [*things]
+        things += [each for thing in things for each in alive(self._traces[thing].links)]
         record = self.add(things, ledger)
         if values is not None:
             self._values.add(values, record)

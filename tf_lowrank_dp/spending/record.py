@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -55,11 +55,12 @@ class Reading:
     later: dict[tuple[Record, Record], int] = dataclasses.field(default_factory=dict)
     looked_at: int = 0
 
-    def add(self, handles: Iterable[tf.Tensor], added: bool) -> None:
-        """Takes further handles, which are `added` or not."""
+    def add(self, handles: Sequence[tf.Tensor], added: bool) -> list[tf.Tensor]:
+        """Takes further handles, which are `added` or not, and gives those `of_others`."""
         kept = self.added if added else self.handles
         known = {id(reference()) for reference in kept}
         kept += [weakref.ref(each) for each in handles if id(each) not in known]
+        return self.of_others(handles)
 
     def find(self, record: Record, at: int) -> bool:
         """Notes what is found as of so many releases; whether that is new, or earlier."""
@@ -96,9 +97,13 @@ class Reading:
         return id(handle) in self.own or any(each is handle for each in self._of_graphs())
 
     def handles_of_others(self) -> list[tf.Tensor]:
-        """Of the variables that are not of the model and optimizer that the steps update."""
-        own = {id(handle_of(reference())) for reference in self.read}
-        return [handle for handle in self._of_graphs() if id(handle) not in own]
+        """Of the variables that graphs read, and that are not of the model and optimizer now."""
+        return self.of_others(self._of_graphs())
+
+    def of_others(self, handles: Iterable[tf.Tensor]) -> list[tf.Tensor]:
+        """Those of variables that are not of the model and optimizer that the steps update."""
+        own = {id(handle_of(reference())) for reference in (*self.read, *self.updated)}
+        return [handle for handle in handles if id(handle) not in own]
 
     def _of_graphs(self) -> list[tf.Tensor]:
         handles = [reference() for reference in (*self.handles, *self.added)]

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tf_lowrank_dp._keras.layers import own_weights
 from tf_lowrank_dp.accounting import PrivacyLedger
 from tf_lowrank_dp.spending import readers
+from tf_lowrank_dp.spending.left import LeftValues
 from tf_lowrank_dp.spending.marks import put_back, state_of
 from tf_lowrank_dp.spending.present import handle_of
 from tf_lowrank_dp.spending.record import Record, Steps, hold, merged
@@ -45,10 +46,12 @@ class Traces:
     Attributes:
         version: grows whenever a thing gains a record.
         runs: all whose values live.
+        left: what was on record for things that are gone.
     """
 
     def __init__(self) -> None:
         self._traces: dict[int, Trace] = {}
+        self.left = LeftValues()
         self.runs: weakref.WeakSet[Record] = weakref.WeakSet()
         self.version = 0
         self._lock = threading.RLock()
@@ -66,7 +69,9 @@ class Traces:
         """A thing is gone: runs that have read it keep its value until somebody looks at them."""
         trace = self._traces.pop(identity)
         if handle is not None:
-            for run in [run for run in [*self.runs] if run.reading.has(handle)]:
+            known_to = [run for run in [*self.runs] if run.reading.has(handle)]
+            self.left.note(handle, trace.records, known_to)
+            for run in known_to:
                 run.reading.gone.append((handle, trace))
 
     def __contains__(self, thing: Thing) -> bool:

@@ -20,19 +20,20 @@ def count_reads(run: Run, handles: Iterable[tf.Tensor], added: bool = False) -> 
 
     Args:
         run: which has begun.
-        handles: of variables, such as a teacher's; those that the run has begun with, of its model
-            and optimizer, change nothing.
+        handles: of variables, such as a teacher's; those of its model and optimizer count as long
+            as they are.
         added: whether what is computed of them is added to released gradients.
 
     Raises:
         PrivacyBudgetExceededError: the step that is traced would overspend with that.
         ValueError: see `refuse_next_step`.  Nothing counts then.
     """
-    own = run.record.reading.own
-    others = [handle for handle in handles if id(handle) not in own]
+    handles = [*handles]
+    others = run.record.reading.of_others(handles)
     if others:
         refuse_next_step(run, others)
-        SPENDING.read(run.record, others, added=added)
+    SPENDING.read(run.record, handles, added=added)
+    if others:
         check_again(run)
 
 

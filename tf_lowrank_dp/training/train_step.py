@@ -21,7 +21,7 @@ from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.known_code import is_library_class, is_library_object
 from tf_lowrank_dp.training.metrics import update_metrics
 from tf_lowrank_dp.training.running_fit import bound_to_run, executed_run
-from tf_lowrank_dp.training.state import refuse_other_variables
+from tf_lowrank_dp.training.state import refuse_other_variables, state_of
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
 
 
@@ -128,7 +128,7 @@ def apply_gradients(
             optimizer.apply_private(cast, variables)
 
     read_before = 0 if judged is None else judged.number_read
-    if tf.executing_eagerly() and not _is_updated_by_libraries(optimizer, variables):
+    if tf.executing_eagerly() and not _is_updated_by_libraries(model, optimizer):
         # What is read is seen in graphs only, and Python may read something else at each update.
         tf.function(update, autograph=False)(*gradients)
     else:
@@ -150,10 +150,15 @@ def _watched(judged: JudgedGraphs | None, given: list[tf.Tensor]) -> Iterator[No
         judged.count(part)
 
 
-def _is_updated_by_libraries(optimizer: DPOptimizer, variables: Sequence[keras.Variable]) -> bool:
+def _is_updated_by_libraries(model: keras.Model, optimizer: DPOptimizer) -> bool:
     """Whether no code but Keras' and ours makes an update, which reads nothing of other models."""
-    own = {id(variable) for variable in (*variables, *optimizer.variables)}
-    used = [(v.regularizer, v.constraint) for v in variables]
+    listed = [*model.trainable_variables, *optimizer.variables]
+    run = state_of(model).run
+    assert run is not None
+    others = map(id, run.record.reading.of_others([each.value.handle for each in listed]))
+    given = {*others}  # to the optimizer, since the run has begun
+    own = {id(each) for each in listed if id(each.value.handle) not in given}
+    used = [(v.regularizer, v.constraint) for v in model.trainable_variables]
     return is_library_class(type(optimizer)) and is_library_object(
         [optimizer.inner_optimizer, used], own
     )
