@@ -1,6 +1,5 @@
 """The many-run bound against Gaussian mechanisms whose epsilon is known."""
 
-import dp_accounting
 import numpy as np
 import pytest
 from scipy import stats
@@ -34,9 +33,9 @@ def test_the_bound_is_the_formula_with_the_bounds_of_the_rates(delta, flipped):
 @pytest.mark.parametrize("assume_gaussian", [False, True])
 @pytest.mark.parametrize("threshold", [None, 0.5])
 def test_the_bound_exceeds_the_truth_with_at_most_the_stated_probability(
-    assume_gaussian, threshold
+    gaussian, assume_gaussian, threshold
 ):
-    sigma = dp_accounting.get_sigma_gaussian(1.0, DELTA)
+    sigma = gaussian.get_sigma_gaussian(1.0, DELTA)
     trials, above, generator = 150, 0, np.random.default_rng(0)
     for seed in range(trials):
         result = many_run_audit(
@@ -61,8 +60,8 @@ def test_randomised_response_is_bounded_by_its_epsilon_and_closely():
 
 @pytest.mark.parametrize("claimed", [1.0, 3.0, 8.0])
 @pytest.mark.parametrize("bug", ["halved", "absent"])
-def test_too_little_noise_is_caught(claimed, bug):
-    sigma = dp_accounting.get_sigma_gaussian(claimed, DELTA)
+def test_too_little_noise_is_caught(gaussian, claimed, bug):
+    sigma = gaussian.get_sigma_gaussian(claimed, DELTA)
     generator = np.random.default_rng(0)
     if bug == "absent":
         scores = np.ones(100_000), np.zeros(100_000)
@@ -70,12 +69,12 @@ def test_too_little_noise_is_caught(claimed, bug):
     else:
         scores = gaussian_scores(sigma / 2, 4000, generator)
         result = many_run_audit(*scores, delta=DELTA, assume_gaussian=True, seed=0)
-        true = dp_accounting.get_epsilon_gaussian(sigma / 2, DELTA)
+        true = gaussian.get_epsilon_gaussian(sigma / 2, DELTA)
         assert claimed < result.epsilon <= true
 
 
-def test_halved_noise_is_caught_without_assumptions_by_many_runs():
-    sigma = dp_accounting.get_sigma_gaussian(1.0, DELTA)
+def test_halved_noise_is_caught_without_assumptions_by_many_runs(gaussian):
+    sigma = gaussian.get_sigma_gaussian(1.0, DELTA)
     scores = gaussian_scores(sigma / 2, 500_000, np.random.default_rng(0))
     assert many_run_audit(*scores, delta=DELTA, seed=0).epsilon > 1.0
 
@@ -111,6 +110,6 @@ def test_wrong_arguments_are_refused(bad):
 
 @pytest.mark.parametrize("delta", [0.0, 1e-10, 1e-5, 0.01, 0.5])
 @pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 10.0, 30.0])
-def test_the_epsilon_of_mu_gdp_is_that_of_gaussian_noise(mu, delta):
-    expected = dp_accounting.get_epsilon_gaussian(1.0 / mu, delta)
+def test_the_epsilon_of_mu_gdp_is_that_of_gaussian_noise(gaussian, mu, delta):
+    expected = gaussian.get_epsilon_gaussian(1.0 / mu, delta)
     assert _epsilon_of(mu, delta) == pytest.approx(expected, rel=1e-8)

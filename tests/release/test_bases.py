@@ -52,7 +52,7 @@ def drawn(name, seed=0, count=3):
 
 def directions(columns):
     """Unit float64 vectors along the columns that are not zero."""
-    columns = np.float64(columns)
+    columns = np.asarray(columns, np.float64)
     columns = columns[:, np.any(columns != 0, axis=0)]
     return columns / np.linalg.norm(columns, axis=0)
 
