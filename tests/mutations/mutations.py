@@ -1219,7 +1219,7 @@ MUTATIONS = [
     mutation(
         15, "quantised layers of a trial do not know what the search cost",
         "training/private_search.py", "for each in things_of(model) if SPENDING",
-        "for each in model.weights if SPENDING",
+        "for each in model.trainable_variables if SPENDING",
         "training/test_private_search.py::"
         "test_layers_that_a_trial_leaves_behind_know_the_price_quantised_or_not[True]",
     ),
