@@ -895,7 +895,7 @@ MUTATIONS = [
     ),
     mutation(
         16, "numbers that are exchanged among the rows count as each row's own",
-        "tracing/axis_walk.py", "set(DRAWS) - OF_DATA", "set(DRAWS)",
+        "tracing/axis_walk.py", "set(DRAWS) - OF_DATA.keys()", "set(DRAWS)",
         "training/test_values_and_sizes.py::"
         "test_rows_that_are_shuffled_behind_a_gate_of_zero_are_refused",
     ),

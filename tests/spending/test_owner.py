@@ -1,7 +1,9 @@
 """The owner's own laws: unions, what is undone, and ledgers that contradict one another."""
 
 import dataclasses
+import gc
 import threading
+import weakref
 
 import keras
 import pytest
@@ -182,6 +184,16 @@ def test_a_read_inside_of_a_step_hides_nothing_that_others_did_to_a_teacher_befo
     owner.read(learning, [noise.value.handle])
     owner.look_at([head])
     assert owner.ledger([encoder]).prior_spend_unknown
+
+
+def test_what_nobody_holds_any_more_leaves_nothing_behind(owner):
+    variable = keras.Variable([0.0, 1.0])
+    counter = tf.Variable(0, dtype=tf.int64)
+    owner.begin(Record(entry=ENTRY, counter=counter), [variable], [variable])
+    handle = weakref.ref(variable.value.handle)
+    del variable
+    gc.collect()
+    assert handle() is None
 
 
 def test_what_was_learnt_before_a_refused_load_stays_although_it_brought_the_same(owner):
