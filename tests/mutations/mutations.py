@@ -1461,12 +1461,19 @@ MUTATIONS = [
         "test_changes_that_only_a_release_has_met_leave_the_spend_unknown"
         "[put_back_after_the_release-True]",
     ),
-    mutation(
-        15, "nobody looks at the values of a release", "training/trainer.py",
-        "look(self._model)  # at", "pass  # at",
-        "training/test_values_at_a_release.py::"
-        "test_changes_that_only_a_release_has_met_leave_the_spend_unknown"
-        "[put_back_after_the_release-False]",
+    Mutation(
+        15, "nobody looks at the values of a release",
+        (
+            ("training/trainer.py", "look(self._model)  # at", "pass  # at"),
+            (
+                "training/trainer.py",
+                "        look(self._model)\n        check_budget(",
+                "        check_budget(",
+            ),
+        ),
+        ("training/test_values_at_a_release.py::"
+         "test_changes_that_only_a_release_has_met_leave_the_spend_unknown"
+         "[put_back_after_the_release-False]",),
     ),
     mutation(
         15, "a graph does not see other signs", "spending/digest.py",
