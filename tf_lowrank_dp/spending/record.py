@@ -24,10 +24,10 @@ class Reading:
     Attributes:
         updated: things that they update.
         read: things that go into them.
-        handles: of variables that only their graphs know.
+        handles: of all variables that their graphs were seen to read; see `of_others`.
         added: of variables that terms which a graph adds to released gradients are computed from,
             among which may be sums of releases.
-        own: handles of the variables among `read` and `updated`, by their `id`s.
+        own: handles of variables that were among `read` and `updated`, by their `id`s.
         gone: handles, and what was known of them, of variables that nobody has looked at since
             they were deleted.
         layers: in which variables were that only their graphs know.
