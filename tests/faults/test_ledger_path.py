@@ -207,8 +207,6 @@ def test_steps_of_another_model_on_shared_weights_are_in_the_file_before_the_nex
     for _ in range(4):  # the file is ahead by several steps then
         step()
     fit(other)
-    check_budget(
-        model
-    )  # as before a step of `fit`, of which no callback may tell: others have threads
+    check_budget(model)  # as `fit` does before a step; others may go on in a thread
     steps = {entry.noise_multiplier: entry.steps for entry in held().entries}
     assert steps[2.0] == 2 * STEPS and steps[1.5] >= 6

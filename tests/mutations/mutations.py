@@ -1113,7 +1113,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "slots that an optimizer was given are its own", "training/train_step.py",
-        "    given = {*others}", "    given: set[int] = set()",
+        " for each in listed if id(each.value.handle) not in others", " for each in listed",
         "training/test_budget.py::"
         "test_slots_of_a_teacher_that_are_put_into_an_optimizer_in_a_run_count[an eager loop]",
     ),

@@ -152,11 +152,27 @@ def test_what_is_learnt_of_past_spending_between_two_fits_counts(
     assert spent(model) <= max(before, spent(other) + 0.5)
 
 
+def cross_entropy(wanted, logits):
+    return keras.losses.sparse_categorical_crossentropy(wanted, logits, from_logits=True)
+
+
+def step_of(trainer, model, loss=cross_entropy):
+    """A step of a custom loop."""
+
+    def forward(rows):
+        return loss(rows["y"], model(rows["x"])), ()
+
+    def step(batch):
+        trainer.apply(trainer.gradients(forward, batch))
+
+    return step
+
+
 def asking(teacher, whether=lambda: True):
     """A loss that asks a teacher, if it does when it is traced."""
 
     def loss(wanted, logits):
-        given = keras.losses.sparse_categorical_crossentropy(wanted, logits, from_logits=True)
+        given = cross_entropy(wanted, logits)
         if not whether():
             return given
         return given + keras.ops.sum(teacher(keras.ops.ones([1, 5])) * logits, axis=-1)
@@ -231,15 +247,7 @@ def test_what_an_update_reads_of_a_teacher_counts_for_the_first_step(
     else:
         sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=4, pad_to_multiple=24)
         trainer = tfdp.PrivateTrainer(student, sampler)
-
-        def step(batch):
-            def forward(rows):
-                logits = student(rows["x"])
-                loss = keras.losses.sparse_categorical_crossentropy
-                return loss(rows["y"], logits, from_logits=True), ()
-
-            trainer.apply(trainer.gradients(forward, batch))
-
+        step = step_of(trainer, student)
         trainer.check_budget()
         with refused:
             (tf.function(step) if way == "a graph" else step)(next(iter(sampler.as_dataset())))
@@ -268,14 +276,7 @@ def test_a_regularizer_may_make_what_it_pulls_to_when_it_is_first_asked(
         return
     sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=2, pad_to_multiple=24)
     trainer = tfdp.PrivateTrainer(model, sampler)
-
-    def forward(rows):
-        loss = keras.losses.sparse_categorical_crossentropy
-        return loss(rows["y"], model(rows["x"]), from_logits=True), ()
-
-    def step(batch):
-        trainer.apply(trainer.gradients(forward, batch))
-
+    step = step_of(trainer, model)
     step = tf.function(step) if way == "a graph" else step
     for batch in sampler.as_dataset():
         step(batch)
@@ -338,8 +339,7 @@ def test_a_teacher_that_was_trained_anew_and_is_gone_counts_for_the_next_step(
     goal = teacher.layers[1].kernel.value
 
     def loss(wanted, logits):
-        given = keras.losses.sparse_categorical_crossentropy(wanted, logits, from_logits=True)
-        return given + tf.reduce_sum(goal**2) * tf.reduce_mean(logits, -1)
+        return cross_entropy(wanted, logits) + tf.reduce_sum(goal**2) * tf.reduce_mean(logits, -1)
 
     student = private(small_model(), epsilon=6.0, planned_steps=60, loss=loss, **FAST)
     sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=4, pad_to_multiple=24)
@@ -351,11 +351,8 @@ def test_a_teacher_that_was_trained_anew_and_is_gone_counts_for_the_next_step(
     else:
         trainer, batches = tfdp.PrivateTrainer(student, sampler), iter(sampler)
 
-        def forward(rows):
-            return loss(rows["y"], student(rows["x"])), ()
-
         def step():
-            trainer.apply(trainer.gradients(forward, next(batches)))
+            step_of(trainer, student, loss)(next(batches))
 
     step()
     private(teacher, noise_multiplier=0.5, **FAST).fit(*data(), batch_size=6, verbose=0)
@@ -399,14 +396,7 @@ def test_a_teacher_that_an_optimizer_is_given_when_the_run_has_begun_counts(
         sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=4, pad_to_multiple=24)
         trainer = tfdp.PrivateTrainer(student, sampler)
         give()
-
-        def step(batch):
-            def forward(rows):
-                loss = keras.losses.sparse_categorical_crossentropy
-                return loss(rows["y"], student(rows["x"]), from_logits=True), ()
-
-            trainer.apply(trainer.gradients(forward, batch))
-
+        step = step_of(trainer, student)
         with pytest.raises(Exception, match="(?s)epsilon.*Received"):
             (tf.function(step) if way == "a graph" else step)(next(iter(sampler.as_dataset())))
     for one, other in zip(before, weights_of(student), strict=True):
@@ -429,13 +419,7 @@ def test_a_model_that_an_optimizer_was_given_for_a_while_counts_where_a_loss_ask
     if way == "a graph":
         sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=4, pad_to_multiple=24)
         trainer, batches = tfdp.PrivateTrainer(student, sampler), iter(sampler.as_dataset())
-
-        @tf.function
-        def graph(batch):
-            def forward(rows):
-                return loss(rows["y"], student(rows["x"])), ()
-
-            trainer.apply(trainer.gradients(forward, batch))
+        graph = tf.function(step_of(trainer, student, loss))
 
         def step():
             trainer.check_budget()
@@ -480,12 +464,7 @@ def test_slots_of_a_teacher_that_are_put_into_an_optimizer_in_a_run_count(
         sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=4, pad_to_multiple=24)
         trainer = tfdp.PrivateTrainer(student, sampler)
         exchange()
-
-        def forward(rows):
-            loss = keras.losses.sparse_categorical_crossentropy
-            return loss(rows["y"], student(rows["x"]), from_logits=True), ()
-
-        trainer.apply(trainer.gradients(forward, next(iter(sampler))))
+        step_of(trainer, student)(next(iter(sampler)))
     else:
         callback = keras.callbacks.LambdaCallback(on_epoch_begin=exchange)
         student.fit(*data(), batch_size=6, callbacks=[callback], verbose=0)

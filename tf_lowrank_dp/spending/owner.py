@@ -96,7 +96,7 @@ class Spending:
 
         Args:
             run: the run.
-            handles: of variables of any model, which may be trained later, or leave it.
+            handles: of variables of any model, which may be trained, or leave the run's, later.
             added: whether what they read is added to released gradients.
         """
         if not (others := run.reading.add([*handles], added)):

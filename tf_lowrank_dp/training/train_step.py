@@ -155,9 +155,9 @@ def _is_updated_by_libraries(model: keras.Model, optimizer: DPOptimizer) -> bool
     listed = [*model.trainable_variables, *optimizer.variables]
     run = state_of(model).run
     assert run is not None
-    others = map(id, run.record.reading.of_others([each.value.handle for each in listed]))
-    given = {*others}  # to the optimizer, since the run has begun
-    own = {id(each) for each in listed if id(each.value.handle) not in given}
+    # Others are given to the optimizer once the run has begun: Keras lists them with its own.
+    others = {*map(id, run.record.reading.of_others([each.value.handle for each in listed]))}
+    own = {id(each) for each in listed if id(each.value.handle) not in others}
     used = [(v.regularizer, v.constraint) for v in model.trainable_variables]
     return is_library_class(type(optimizer)) and is_library_object(
         [optimizer.inner_optimizer, used], own
