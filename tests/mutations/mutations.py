@@ -1112,6 +1112,27 @@ MUTATIONS = [
         "[a graph]",
     ),
     mutation(
+        15, "what a teacher tells of public examples costs nothing", "training/public_reads.py",
+        "        run.judged.count(part)\n", "",
+        "training/test_spent_by_updates.py::"
+        "test_what_the_loss_of_public_examples_reads_of_a_private_model_was_spent"
+        "[each step-looped]",
+    ),
+    mutation(
+        15, "what was traced for a basis that is kept costs nothing", "training/fit.py",
+        "[*data.reads, *run.public_reads]", "data.reads",
+        "training/test_spent_by_updates.py::"
+        "test_what_the_loss_of_public_examples_reads_of_a_private_model_was_spent"
+        "[kept basis-fitted]",
+    ),
+    mutation(
+        15, "what was traced for a loop's basis that is kept costs nothing", "training/trainer.py",
+        "[*self._reads, *run.public_reads]", "self._reads",
+        "training/test_spent_by_updates.py::"
+        "test_what_the_loss_of_public_examples_reads_of_a_private_model_was_spent"
+        "[kept basis-looped]",
+    ),
+    mutation(
         15, "slots that an optimizer was given are its own", "training/train_step.py",
         " for each in listed if id(each.value.handle) not in others", " for each in listed",
         "training/test_budget.py::"

@@ -1,4 +1,4 @@
-"""What a regulariser, a constraint, an inner optimizer or a map reads of a private model counts."""
+"""What a regulariser, an inner optimizer, a map or the loss of public examples reads counts."""
 
 import keras
 import numpy as np
@@ -120,6 +120,74 @@ def test_what_the_update_of_a_custom_loop_reads_was_spent(teacher, in_graph):
     for batch in sampler.as_dataset():
         step(batch)
     assert spent_on(model) == BOTH
+
+
+def labelled_by(teacher, **arguments):
+    """A student whose public examples, and no others, are labelled by its loss, of a teacher."""
+    public = np.random.default_rng(1).normal(size=(16, 4)).astype("float32")
+
+    def loss(y_true, y_pred):
+        wanted = teacher(y_true) if y_true.shape[-1] == 4 else y_true
+        return keras.losses.mean_squared_error(tf.stop_gradient(wanted), y_pred)
+
+    eager = arguments.pop("run_eagerly", False)
+    arguments = {"noise_multiplier": SECOND, **arguments}
+    model = tfdp.make_private(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]))
+    optimizer = tfdp.GEPOptimizer(
+        "sgd", public_data=public, public_labels=public, num_bases=2, delta=1e-3, **arguments
+    )
+    model.compile(optimizer, loss, jit_compile=False, run_eagerly=eager)
+    return model
+
+
+def fitted(model):
+    model.fit(*data(), batch_size=6, verbose=0)
+
+
+def looped(model, in_graph=False):
+    """By steps that ask the teacher of no private example."""
+    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=STEPS)
+    trainer = tfdp.PrivateTrainer(model, sampler, steps=STEPS)
+
+    def forward(batch):
+        return keras.ops.square(model(batch["x"]) - batch["y"])[:, 0], ()
+
+    def step(batch):
+        trainer.apply(trainer.gradients(forward, batch))
+
+    step = tf.function(step, autograph=False) if in_graph else step
+    for batch in sampler.as_dataset():
+        step(batch)
+
+
+def looped_in_a_graph(model):
+    looped(model, in_graph=True)
+
+
+@pytest.mark.parametrize("train", [fitted, looped, looped_in_a_graph])
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"refresh_every": 2}, {"residual": False}, {"run_eagerly": True}],
+    ids=["each step", "kept basis", "B-GEP", "eager"],
+)
+def test_what_the_loss_of_public_examples_reads_of_a_private_model_was_spent(
+    teacher, train, arguments
+):
+    model = labelled_by(teacher, **arguments)
+    train(model)
+    assert spent_on(model) == BOTH
+
+
+@pytest.mark.parametrize("train", [fitted, looped, looped_in_a_graph])
+@pytest.mark.parametrize("refresh_every", [1, 2])
+def test_no_step_overspends_by_what_the_loss_of_public_examples_reads(
+    teacher, train, refresh_every
+):
+    target = {"noise_multiplier": None, "epsilon": 1.0, "planned_steps": STEPS}
+    model = labelled_by(teacher, refresh_every=refresh_every, **target)
+    with pytest.raises(tfdp.PrivacyBudgetExceededError):
+        train(model)
+    assert not any(steps for z, steps in spent_on(model) if z != FIRST)
 
 
 class Later(keras.regularizers.Regularizer):
