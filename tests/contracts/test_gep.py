@@ -20,6 +20,7 @@ from tests.release.gep_models import (
     loss,
     losses_of,
 )
+from tf_lowrank_dp.layers.parameters import describe_parameters
 
 ROWS, BATCH, DELTA = 24, 8, 1e-3
 NOISY = {"noise_multiplier": 1.3, "embedding_clip": 0.7, "residual_clip": 0.4, "delta": DELTA}
@@ -211,6 +212,50 @@ def test_custom_loops_use_the_compiled_loss_for_public_examples():
         trainer.apply(trainer.gradients(lambda part: (losses(part), ()), batch))
     assert model.optimizer.ledger.num_steps == 2
     assert all(np.all(np.isfinite(w)) for w in weights(model))
+
+
+def test_without_a_run_there_is_a_space_but_no_basis():
+    optimizer = gep_optimizer(**NOISY)
+    context = optimizer.release_context(describe_parameters(compiled(optimizer)), lambda shapes: [])
+    with pytest.raises(ValueError, match="Call model.fit first"):
+        optimizer.release_space(context).refresh()
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_the_basis_holds_nothing_that_a_loop_has_computed_of_its_batch(in_graph):
+    """The compiled loss may use what a step has left; a record moved 5.2 clips for 2."""
+    x, y = np.random.default_rng(0).normal(size=(2, 24, 3)).astype("float32")
+    public = np.random.default_rng(1).normal(size=(16, 3)).astype("float32")
+
+    def released(x):
+        keras.utils.set_random_seed(0)
+        left = {"centre": tf.ones([1, 3])}
+
+        def loss(y_true, y_pred):
+            return keras.losses.mean_squared_error(left["centre"] * tf.ones_like(y_pred), y_pred)
+
+        model = tfdp.make_private(keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)]))
+        own = {"public_data": public, "public_labels": public, "num_bases": 2, "residual": False}
+        inner = keras.optimizers.SGD(1.0)
+        own |= {"embedding_clip": 1.0, "noise_multiplier": 1e-4, "seed": 3}
+        model.compile(tfdp.GEPOptimizer(inner, **own), loss, jit_compile=False)
+        sampler = tfdp.PoissonSampler(x, y, batch_size=24, steps=1)
+        trainer = tfdp.PrivateTrainer(model, sampler)
+
+        def errors(part):
+            return tf.reduce_sum((model(part["x"]) - part["y"]) ** 2, -1), ()
+
+        def step(batch):
+            left["centre"] = tf.reduce_mean(batch["x"], axis=0, keepdims=True)
+            return trainer.gradients(errors, batch)
+
+        step = tf.function(step, autograph=False) if in_graph else step
+        [batch] = sampler.as_dataset()
+        return 24 * np.concatenate([np.ravel(gradient) for gradient in step(batch)])
+
+    other = x.copy()
+    other[0] = [900.0, -500.0, -900.0]
+    assert np.linalg.norm(released(x) - released(other)) <= 2.001
 
 
 BAD = {

@@ -1112,25 +1112,31 @@ MUTATIONS = [
         "[a graph]",
     ),
     mutation(
-        15, "what a teacher tells of public examples costs nothing", "training/public_reads.py",
-        "        run.judged.count(part)\n", "",
+        15, "what a teacher tells of public examples costs nothing", "training/fit.py",
+        "[*data.reads, *run.public_reads.values()]", "data.reads",
+        "training/test_spent_by_updates.py::"
+        "test_what_the_loss_of_public_examples_reads_of_a_private_model_was_spent"
+        "[each step-fitted]",
+    ),
+    mutation(
+        15, "what a teacher tells of public examples costs a loop nothing", "training/trainer.py",
+        "[*self._reads, *run.public_reads.values()]", "self._reads",
         "training/test_spent_by_updates.py::"
         "test_what_the_loss_of_public_examples_reads_of_a_private_model_was_spent"
         "[each step-looped]",
     ),
     mutation(
-        15, "what was traced for a basis that is kept costs nothing", "training/fit.py",
-        "[*data.reads, *run.public_reads]", "data.reads",
-        "training/test_spent_by_updates.py::"
-        "test_what_the_loss_of_public_examples_reads_of_a_private_model_was_spent"
-        "[kept basis-fitted]",
+        8, "a basis is traced when there is a batch", "release/anchor.py",
+        "find.get_concrete_function() if anchors else", "find if anchors else",
+        "contracts/test_gep.py::"
+        "test_the_basis_holds_nothing_that_a_loop_has_computed_of_its_batch[False]",
     ),
     mutation(
-        15, "what was traced for a loop's basis that is kept costs nothing", "training/trainer.py",
-        "[*self._reads, *run.public_reads]", "self._reads",
-        "training/test_spent_by_updates.py::"
-        "test_what_the_loss_of_public_examples_reads_of_a_private_model_was_spent"
-        "[kept basis-looped]",
+        12, "what a metric keeps when it is reset comes back into a step",
+        "training/judged_graphs.py",
+        "        found |= {id(v.value.handle) for v in theirs} & self._read.keys()\n", "",
+        "training/test_metrics_are_a_dead_end.py::"
+        "test_what_a_metric_keeps_when_it_is_reset_is_read_by_no_step[a number-False]",
     ),
     mutation(
         15, "slots that an optimizer was given are its own", "training/train_step.py",

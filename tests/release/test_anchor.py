@@ -25,6 +25,7 @@ from tests.release.gep_models import (
 from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
 from tf_lowrank_dp.layers.parameters import describe_parameters
 from tf_lowrank_dp.mechanism.clipping import unguarded_norms
+from tf_lowrank_dp.release.anchor import AnchorSpace
 from tf_lowrank_dp.release.coefficient_basis import CoefficientBasis
 from tf_lowrank_dp.release.held_basis import HeldBasis
 from tf_lowrank_dp.release.public_data import random_labels
@@ -49,16 +50,16 @@ def blocks_of(model, engine, batch, basis):
 
 @pytest.mark.parametrize("iterations", [1, 2])
 def test_the_subspace_is_that_of_the_power_method_with_qr(iterations):
-    model, engine = started(power_iterations=iterations)
-    drawn = []
-    normal = engine.space._normal
+    model, engine = started()
+    space, drawn = engine.space, []
 
     def recorded(shapes):
-        drawn.extend(normal(shapes))
-        return drawn[-len(shapes) :]
+        drawn.extend(np.random.default_rng(len(drawn)).normal(size=shape) for shape in shapes)
+        return [tf.constant(start, tf.float32) for start in drawn[-len(shapes) :]]
 
-    engine.space._normal = recorded
-    bases = engine.space.refresh()
+    own = {"num_bases": space.num_bases, "anchors": space._anchors, "normal": recorded}
+    space = AnchorSpace(space.parameters, space.groups, power_iterations=iterations, **own)
+    bases = space.refresh()
     assert [type(basis) for basis in bases] == [HeldBasis, CoefficientBasis, HeldBasis]
     anchors = oracle_groups(model, public_batch(), GROUPS)
     for basis, start, anchor in zip(bases, drawn, anchors, strict=True):

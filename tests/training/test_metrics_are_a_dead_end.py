@@ -210,6 +210,36 @@ def test_metrics_that_python_resets_are_taken():
     assert fit(keras.Sequential([keras.layers.Dense(1)]), [ResetsInPython(name="python")])
 
 
+class RemembersTheLastEpoch(keras.metrics.MeanSquaredError):
+    """Keeps its result when Python resets it, which nobody traces."""
+
+    def __init__(self, size):
+        super().__init__(name="error")
+        self.last = self.add_variable(size, "ones", name="last")
+
+    def reset_state(self):
+        if getattr(self, "last", None) is not None and float(self.count):
+            self.last.assign(keras.ops.ones_like(self.last) * (self.total / self.count))
+        super().reset_state()
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize("size", [(), (2,)], ids=["a number", "an array"])
+def test_what_a_metric_keeps_when_it_is_reset_is_read_by_no_step(size, run_eagerly):
+    """A record moved 15 clips for 2 in the second epoch by the error of the first."""
+    metric = RemembersTheLastEpoch(size)
+
+    def loss(y_true, y_pred):
+        return keras.losses.mean_squared_error(y_true, y_pred) * keras.ops.mean(metric.last)
+
+    model = tfdp.make_private(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]))
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3)
+    model.compile(optimizer, loss, metrics=[metric], jit_compile=False, run_eagerly=run_eagerly)
+    with pytest.raises(tfdp.UnsupportedModelError, match="error/last"):
+        model.fit(np.ones((24, 4)), np.arange(24.0)[:, None], batch_size=8, epochs=2, verbose=0)
+    assert tfdp.privacy_spent(model) == 0.0
+
+
 def test_what_metrics_write_to_is_not_read_by_the_data():
     """A record moved 24 clips for 4 in two steps by a metric that a map of the data read."""
     errors = keras.metrics.MeanSquaredError()

@@ -100,21 +100,18 @@ class GEP(Algorithm):
             refresh_every=self.refresh_every,
         )
 
-    def _anchors(self, context: ReleaseContext) -> Callable[[], list[Anchor]]:
-        """Gradients of the public examples at the present weights."""
+    def _anchors(self, context: ReleaseContext) -> Callable[[], list[Anchor]] | None:
+        """Gradients of the public examples at the present weights, where the loss is known."""
         data, gradients = self.public_data, context.public_gradients
         assert data is not None
+        if gradients is None:
+            return None
         with tf.init_scope():
             features = tf.nest.map_structure(tf.constant, data.features)
             if data.labels is not None:
                 labels = tf.nest.map_structure(tf.constant, data.labels)
 
         def anchors() -> list[Anchor]:
-            if gradients is None:
-                raise ValueError(
-                    "Expected an optimizer in a training run, which knows the model's loss. "
-                    "Received: one that no run was started with. Call model.fit first."
-                )
             if data.labels is not None:
                 return gradients(features, labels)
             assert self.num_classes is not None

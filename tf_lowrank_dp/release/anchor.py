@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import tensorflow as tf
 
@@ -36,7 +37,7 @@ class AnchorSpace(ReleaseSpace):
     Formal guarantees:
 
     * the basis is chosen from public gradients and random numbers alone: `refresh` takes nothing
-      else;
+      else, and is traced here, before there is a batch that what it calls could have kept;
     * no rounding breaks the sensitivity of a block, however small the residual is beside the
       gradient: see `HeldBasis` and `CoefficientBasis`, of which each group gets the cheaper one.
 
@@ -44,7 +45,8 @@ class AnchorSpace(ReleaseSpace):
         parameters: the trainable variables.
         groups: positions of the parameters of each group; each parameter in exactly one.
         num_bases: `k` for each group.
-        anchors: gives the public gradients at the present weights, for each parameter.
+        anchors: gives the public gradients at the present weights, for each parameter; None where
+            no loss is known, and no basis can be found.
         normal: public random numbers.
         power_iterations: at least 1.
         residual: whether the residual is released.
@@ -57,7 +59,7 @@ class AnchorSpace(ReleaseSpace):
         groups: Sequence[Sequence[int]],
         *,
         num_bases: Sequence[int],
-        anchors: Callable[[], list[Anchor]],
+        anchors: Callable[[], list[Anchor]] | None,
         normal: Normal,
         power_iterations: int = 1,
         residual: bool = True,
@@ -66,21 +68,23 @@ class AnchorSpace(ReleaseSpace):
         self.parameters = list(parameters)
         self.groups = [list(group) for group in groups]
         self.num_bases = list(num_bases)
-        self._anchors, self._normal = anchors, normal
+        self._anchors, self._normal = anchors or _without_loss, normal
         self._power_iterations, self._residual = power_iterations, residual
         self._refresh_every = refresh_every
         self._kinds: list[type] = []
-        self._find = tf.function(self._new_tensors, autograph=False)  # traced once
+        # One trace: under another device, say, a function would be traced anew in the step.
+        find = tf.function(self._new_tensors, autograph=False)
+        self._find = find.get_concrete_function() if anchors else _without_loss
         self.shapes = [[(k,) for k in self.num_bases]]
         if residual:
             self.shapes.append([(size_of(self.parameters, group),) for group in self.groups])
-        if refresh_every > 1:
+        if anchors and refresh_every > 1:
             self._make_room()
 
     def refresh(self) -> list[Basis]:
         """The basis of each group: new at the first step and then at every so many steps."""
         if self._refresh_every == 1:
-            return self.new_bases()
+            return self._bases(self._find())
 
         def renew() -> tf.Tensor:
             tf.nest.map_structure(lambda kept, value: kept.assign(value), self._kept, self._find())
@@ -90,7 +94,7 @@ class AnchorSpace(ReleaseSpace):
         with tf.control_dependencies([tf.cond(due, renew, lambda: tf.constant(False))]):
             tensors = tf.nest.map_structure(tf.identity, self._kept)
             self._steps.assign_add(1)
-        return [kind(kept) for kind, kept in zip(self._kinds, tensors, strict=True)]
+        return self._bases(tensors)
 
     def project(
         self, gradients: Sequence[PerExampleGradient], subspace: list[Basis]
@@ -146,20 +150,31 @@ class AnchorSpace(ReleaseSpace):
             own = _finite([anchors[index] for index in group])
             kind = CoefficientBasis if is_cheaper(own, size) else HeldBasis
             found.append(kind.find(own, size, self._normal, self._power_iterations))
-        self._kinds = [type(basis) for basis in found]
         return found
 
     def _new_tensors(self) -> list:
-        return [basis.tensors for basis in self.new_bases()]
+        found = self.new_bases()
+        self._kinds = [type(basis) for basis in found]
+        return [basis.tensors for basis in found]
+
+    def _bases(self, tensors: list) -> list[Basis]:
+        return [kind(each) for kind, each in zip(self._kinds, tensors, strict=True)]
 
     def _make_room(self) -> None:
         """Variables for the bases between refreshes, before a step is traced: it makes none."""
-        specs = self._find.get_concrete_function().structured_outputs
+        specs = self._find.structured_outputs
         with tf.init_scope():
             self._kept = tf.nest.map_structure(
                 lambda t: tf.Variable(tf.zeros(t.shape, t.dtype), trainable=False), specs
             )
             self._steps = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+
+def _without_loss() -> NoReturn:
+    raise ValueError(
+        "Expected an optimizer in a training run, which knows the model's loss. Received: one that "
+        "no run was started with. Call model.fit first."
+    )
 
 
 def _finite(anchors: list[Anchor]) -> list[Anchor]:

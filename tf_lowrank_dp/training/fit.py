@@ -206,7 +206,7 @@ def fit(
     note_adapted_layers(model, adapted)
     run.judged = judged
     judged.count_for(lambda handles: count_reads(run, handles))
-    judged.add_reads([*data.reads, *run.public_reads])
+    judged.add_reads([*data.reads, *run.public_reads.values()])
     validation_batch_size = validation_batch_size or batch_size or 32
     guard = BudgetGuard(_steps_taken(model, data), new_passes=data.ends, others=callbacks)
     budgets = [each for each in callbacks if isinstance(each, PrivacyBudget)]

@@ -218,21 +218,22 @@ class JudgedGraphs:
         self._refuse_what_comes_back()
 
     def _refuse_what_comes_back(self) -> None:
-        """Refuses variables that metrics write to and training reads or keeps."""
-        if not self._written:
-            return
-        model, optimizer = self._model, self._model.optimizer
+        """Refuses variables that metrics write to, or are theirs, and training reads or keeps."""
+        model, optimizer = self._model, getattr(self._model, "optimizer", None)
         weights = [*model.weights, *(optimizer.variables if optimizer else ())]
         found = self._written.keys() & {*(id(v.value.handle) for v in weights), *self._read}
+        # Python resets them between epochs, or updates them in a test_step, which nobody traces.
+        theirs = [v for metric in model.metrics for v in metric.variables]
+        found |= {id(v.value.handle) for v in theirs} & self._read.keys()
         if found:
-            paths = {id(v.value.handle): v.path for v in (*model.variables, *weights)}
+            paths = {id(v.value.handle): v.path for v in (*model.variables, *weights, *theirs)}
             names = sorted(paths.get(key, "a variable of another object") for key in found)
             raise UnsupportedModelError(
                 "Expected metrics that write to variables of their own only. Received: "
-                f"'{self._model.name}', whose metrics, compute_metrics or get_metrics_result write "
-                f"to {names}, which the model reads or keeps as weights: what they see is neither "
-                "clipped nor noised. Keep it in a keras.metrics.Metric that no call and no loss "
-                "reads."
+                f"'{self._model.name}', whose metrics, compute_metrics or get_metrics_result hold "
+                f"or write to {names}, which the model reads or keeps as weights: what they see is "
+                "neither clipped nor noised. Keep it in a keras.metrics.Metric that no call and no "
+                "loss reads."
             )
 
 

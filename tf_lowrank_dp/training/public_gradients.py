@@ -13,7 +13,7 @@ from tf_lowrank_dp.gradient_methods.one_by_one import loop
 from tf_lowrank_dp.gradient_methods.recorded import bookkeeping
 from tf_lowrank_dp.tracing.random_ops import random_numbers_from
 from tf_lowrank_dp.tracing.secret_stream import SecretStream
-from tf_lowrank_dp.tracing.traced_part import TracedPart, traced_part
+from tf_lowrank_dp.tracing.traced_part import traced_part
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 
 _AT_ONCE = 512
@@ -24,7 +24,7 @@ def public_gradients(
     microbatch_size: int | None = None,
     target_spec: Nested = None,
     masks: SecretStream | None = None,
-    count: Callable[[TracedPart], None] | None = None,
+    reads: dict[int, tf.Tensor] | None = None,
 ) -> Callable[..., list[tuple[tf.Tensor, ...]]]:
     """A function that differentiates the compiled loss of each public example.
 
@@ -37,8 +37,8 @@ def public_gradients(
         target_spec: `tf.TensorSpec` of the private targets, whose form random classes take; None
             for integers `(m,)`.
         masks: gives random layers their numbers; None for a stream of its own.
-        count: called with what is differentiated, each time that it is traced: a loss may ask
-            another model, such as a private teacher, of public examples as well.
+        reads: gets the handles of the variables that it is found to read, by their `id`: a loss may
+            ask another model, such as a private teacher, of public examples as well.
 
     Returns:
         `(features, labels, num_classes=None)` to, for each trainable variable, its gradients
@@ -69,8 +69,8 @@ def public_gradients(
                 except UnsupportedModelError:  # which private ones are not taken with, either
                     found = loop(model, loss, batch).gradients
                 anchors = [gradient.factors() or (gradient.materialize(),) for gradient in found]
-            if count is not None:
-                count(traced_part(graph, before))
+            if reads is not None:
+                reads.update({id(handle): handle for handle in traced_part(graph, before).reads})
             return tf.nest.map_structure(
                 lambda t: tf.ensure_shape(t, [rows, *t.shape[1:]]), anchors
             )
@@ -78,8 +78,8 @@ def public_gradients(
         if tf.executing_eagerly():
             part = tf.function(part, autograph=False)
         batch = {"x": features, "y": labels}
-        parts, rows = equal_parts(size, microbatch_size or _AT_ONCE)
-        return part(batch) if parts == 1 else _in_parts(part, batch, size, rows)
+        count, rows = equal_parts(size, microbatch_size or _AT_ONCE)
+        return part(batch) if count == 1 else _in_parts(part, batch, size, rows)
 
     return gradients
 

@@ -35,7 +35,6 @@ from tf_lowrank_dp.training.agreement import (
 from tf_lowrank_dp.training.compiled_loss import CompiledLoss
 from tf_lowrank_dp.training.passes import Passes
 from tf_lowrank_dp.training.public_gradients import public_gradients
-from tf_lowrank_dp.training.public_reads import PublicReads
 from tf_lowrank_dp.training.random_batch import with_known_words
 from tf_lowrank_dp.training.refused_history import refuse_history, refuse_next_step
 from tf_lowrank_dp.training.running_fit import refuse_nesting
@@ -110,7 +109,7 @@ def start_run(
         _warn_of_ordinary_steps(optimizer)
     noise_multiplier, limit = _noise_multiplier(optimizer, sampling, steps, ledger)
     chosen = chosen_by_chief(workers, noise_multiplier, optimizer.seed)
-    public_reads = PublicReads(model)
+    public_reads: dict[int, tf.Tensor] = {}
     context = optimizer.release_context(
         describe_parameters(model),
         _public_randomness(chosen.public_seed).normal,
@@ -119,7 +118,7 @@ def start_run(
             state.microbatch_size,
             target_spec,
             SecretStream(optimizer.seed, "public masks"),
-            public_reads.count,
+            public_reads,
         ),
     )
     space = optimizer.release_space(context)
@@ -171,7 +170,7 @@ def start_run(
         loss,
         limit,
         passes,
-        public_reads.handles,
+        public_reads,
         rows_per_unit=rows_per_unit,
     )
     if state.run is not None:

@@ -47,7 +47,7 @@ class Run:
         judged: the graphs that were looked at, None before that.
         limit: the steps that the optimizer's target allows; None without one.
         passes: over shuffled data, in a custom loop.
-        public_reads: handles of variables that gradients of public data were found to read.
+        public_reads: handles of variables that gradients of public data read, by their `id`.
         others: other records that the model depends on.
         version: of `SPENDING`, when `others` were found.
         noted_steps: int64 variable, releases of the run that the ledger's file holds, ahead of
@@ -70,7 +70,7 @@ class Run:
     loss: CompiledLoss | None
     limit: StepLimit | None
     passes: Passes
-    public_reads: list[tf.Tensor]
+    public_reads: dict[int, tf.Tensor]
     judged: JudgedGraphs | None = None
     others: frozenset[Record] = frozenset()
     version: int = -1

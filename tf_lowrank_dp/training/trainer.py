@@ -269,7 +269,7 @@ class PrivateTrainer:
                     "forward shows now: it is taken as a whole. Make the PrivateTrainer again."
                 )
             judge.count_for(lambda handles: count_reads(run, handles))
-            judge.add_reads([*self._reads, *run.public_reads])
+            judge.add_reads([*self._reads, *run.public_reads.values()])
             tell_what_is_written_beside(self._model)  # what forward reads is known from now on
             adapted = warn_about_adapted_layers(self._model, forward, self._map)
             note_adapted_layers(self._model, adapted)
