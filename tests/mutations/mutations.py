@@ -1139,6 +1139,14 @@ MUTATIONS = [
         "test_what_a_metric_keeps_when_it_is_reset_is_read_by_no_step[a number-False]",
     ),
     mutation(
+        15, "what an optimizer reads in the end is its own", "optimizers/finalized.py",
+        "    if own.issuperset(map(id, graph.captured_inputs)):\n        SPENDING",
+        "    if own:\n        SPENDING",
+        "training/test_spent_by_updates.py::"
+        "test_what_an_inner_optimizer_makes_of_weights_in_the_end_is_known_if_it_is_its_own"
+        "[True-False]",
+    ),
+    mutation(
         15, "slots that an optimizer was given are its own", "training/train_step.py",
         " for each in listed if id(each.value.handle) not in others", " for each in listed",
         "training/test_budget.py::"

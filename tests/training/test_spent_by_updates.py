@@ -47,6 +47,21 @@ class Copies(keras.optimizers.SGD):
             variable.assign(self.kernel)
 
 
+class EndsHalfWay(keras.optimizers.SGD):
+    """Averages with an anchor when `fit` ends: another model, its own slots, or in Python."""
+
+    anchors, in_python = None, False
+
+    def build(self, variables):
+        super().build(variables)
+        self.first = [self.add_variable_from_reference(v, name="first") for v in variables]
+
+    def finalize_variable_values(self, var_list):
+        for variable, anchor in zip(var_list, self.anchors or self.first, strict=True):
+            anchor = anchor.numpy() if self.in_python else anchor
+            variable.assign(0.5 * (variable + anchor))
+
+
 class Distance(keras.regularizers.Regularizer):
     def __init__(self, kernel):
         self.kernel = kernel
@@ -120,6 +135,23 @@ def test_what_the_update_of_a_custom_loop_reads_was_spent(teacher, in_graph):
     for batch in sampler.as_dataset():
         step(batch)
     assert spent_on(model) == BOTH
+
+
+@pytest.mark.parametrize("in_python", [False, True])
+@pytest.mark.parametrize("of_others", [False, True])
+def test_what_an_inner_optimizer_makes_of_weights_in_the_end_is_known_if_it_is_its_own(
+    teacher, of_others, in_python, recwarn
+):
+    inner = EndsHalfWay(0.1)
+    if of_others:
+        object.__setattr__(inner, "anchors", [teacher.kernel, teacher.bias])
+    inner.in_python = in_python
+    model = private(keras.layers.Dense(1), inner=inner)
+    model.fit(*data(), batch_size=6, verbose=0)
+    unknown = of_others or in_python
+    assert ledger_of(model).prior_spend_unknown == unknown
+    told = ["that private steps have left" in str(each.message) for each in recwarn]
+    assert any(told) == unknown
 
 
 def labelled_by(teacher, **arguments):

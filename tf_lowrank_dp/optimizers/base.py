@@ -18,6 +18,7 @@ from tf_lowrank_dp.algorithms.state import AlgorithmState
 from tf_lowrank_dp.errors import NotPrivateError
 from tf_lowrank_dp.optimizers import checks, ledger_in_file
 from tf_lowrank_dp.optimizers.clips import ClipNorm
+from tf_lowrank_dp.optimizers.finalized import finalize
 from tf_lowrank_dp.optimizers.releases import ReleaseBlocks, composed_space, mechanism_name
 from tf_lowrank_dp.optimizers.settings import SETTINGS, checked
 from tf_lowrank_dp.per_example.parameter import Parameter
@@ -257,9 +258,7 @@ class DPOptimizer(keras.optimizers.Optimizer):
         return self.inner_optimizer.iterations
 
     def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:
-        SPENDING.check(var_list)
-        self.inner_optimizer.finalize_variable_values(var_list)
-        SPENDING.see(var_list)  # averages of released values
+        finalize(self.inner_optimizer, var_list)
 
     def save_own_variables(self, store: MutableMapping[str, np.ndarray]) -> None:
         """Stores ledger and algorithm's state; Keras stores the inner optimizer beside them."""
