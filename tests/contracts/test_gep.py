@@ -214,6 +214,25 @@ def test_custom_loops_use_the_compiled_loss_for_public_examples():
     assert all(np.all(np.isfinite(w)) for w in weights(model))
 
 
+@pytest.mark.parametrize("form", [list, dict])
+def test_models_of_several_outputs_train(form):
+    x, y = images(ROWS)
+    x = x.reshape(ROWS, -1)
+    inputs = keras.Input(x.shape[1:])
+    outputs = {"head": keras.layers.Dense(CLASSES, name="head")(inputs)}
+    outputs["rest"] = keras.layers.Dense(2, name="rest")(inputs)
+    targets, losses = {"head": y, "rest": x[:, :2]}, {"head": loss(), "rest": "mse"}
+    if form is list:
+        outputs, targets, losses = ([*each.values()] for each in (outputs, targets, losses))
+    public = tf.nest.map_structure(lambda t: t[:9], targets)
+    model = tfdp.make_private(keras.Model(inputs, outputs))
+    own = {**NOISY, "public_data": x[:9] + 1.0, "public_labels": public, "num_bases": 3}
+    model.compile(tfdp.GEPOptimizer("sgd", **own), losses, jit_compile=False)
+    before = weights(model)
+    model.fit(x, targets, batch_size=BATCH, verbose=0)
+    assert not any(np.array_equal(w, b) for w, b in zip(weights(model), before, strict=True))
+
+
 def test_without_a_run_there_is_a_space_but_no_basis():
     optimizer = gep_optimizer(**NOISY)
     context = optimizer.release_context(describe_parameters(compiled(optimizer)), lambda shapes: [])

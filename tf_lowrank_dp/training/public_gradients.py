@@ -50,6 +50,7 @@ def public_gradients(
     """
 
     masks = masks or SecretStream(purpose="public masks")
+    losses: dict[int, CompiledLoss] = {}  # they make trackers of each output once
 
     def gradients(
         features: Nested, labels: Nested, num_classes: int | None = None
@@ -57,7 +58,7 @@ def public_gradients(
         if num_classes is not None:
             labels = as_targets(labels, num_classes, target_spec)
         size = int(tf.nest.flatten(features)[0].shape[0])
-        loss = CompiledLoss(model, float(size))
+        loss = losses.setdefault(size, CompiledLoss(model, float(size)))
 
         def part(batch: Nested) -> list[tuple[tf.Tensor, ...]]:
             rows = tf.nest.flatten(batch)[0].shape[0]
