@@ -1134,7 +1134,8 @@ MUTATIONS = [
     mutation(
         12, "what a metric keeps when it is reset comes back into a step",
         "training/judged_graphs.py",
-        "        found |= {id(v.value.handle) for v in theirs} & self._read.keys()\n", "",
+        "found |= {id(v.value.handle) for v in theirs}.difference(kept) & self._read.keys()",
+        "pass",
         "training/test_metrics_are_a_dead_end.py::"
         "test_what_a_metric_keeps_when_it_is_reset_is_read_by_no_step[a number-False]",
     ),

@@ -240,6 +240,29 @@ def test_what_a_metric_keeps_when_it_is_reset_is_read_by_no_step(size, run_eager
     assert tfdp.privacy_spent(model) == 0.0
 
 
+class Shows(keras.metrics.Metric):
+    """Shows a variable of the model, which it holds as its own, as Keras tracks attributes."""
+
+    def __init__(self, shown):
+        super().__init__(name="shown")
+        self.shown = shown
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        pass
+
+    def result(self):
+        return keras.ops.mean(self.shown)
+
+    def reset_state(self):
+        pass
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_metric_may_show_a_weight(run_eagerly):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    assert fit(model, [Shows(model.layers[0].kernel)], run_eagerly)
+
+
 def test_what_metrics_write_to_is_not_read_by_the_data():
     """A record moved 24 clips for 4 in two steps by a metric that a map of the data read."""
     errors = keras.metrics.MeanSquaredError()

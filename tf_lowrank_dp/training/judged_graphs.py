@@ -221,10 +221,11 @@ class JudgedGraphs:
         """Refuses variables that metrics write to, or are theirs, and training reads or keeps."""
         model, optimizer = self._model, getattr(self._model, "optimizer", None)
         weights = [*model.weights, *(optimizer.variables if optimizer else ())]
-        found = self._written.keys() & {*(id(v.value.handle) for v in weights), *self._read}
+        kept = {id(v.value.handle) for v in weights}
+        found = self._written.keys() & {*kept, *self._read}
         # Python resets them between epochs, or updates them in a test_step, which nobody traces.
         theirs = [v for metric in model.metrics for v in metric.variables]
-        found |= {id(v.value.handle) for v in theirs} & self._read.keys()
+        found |= {id(v.value.handle) for v in theirs}.difference(kept) & self._read.keys()
         if found:
             paths = {id(v.value.handle): v.path for v in (*model.variables, *weights, *theirs)}
             names = sorted(paths.get(key, "a variable of another object") for key in found)
