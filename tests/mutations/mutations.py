@@ -1473,10 +1473,9 @@ MUTATIONS = [
         "training/test_own_compile.py::test_what_was_spent_comes_back[file-Own]",
     ),
     mutation(
-        15, "what others change after the last step of a graph is not noticed",
+        15, "what the steps of a graph have left is not known",
         "training/trainer.py", "else SPENDING.left_in_graph", "else list",
-        "training/test_after_a_graph.py::"
-        "test_a_change_after_the_last_step_is_noticed[ordinary fit-False]",
+        "training/test_after_a_graph.py::test_what_the_steps_have_left_is_known[False]",
     ),
     mutation(
         15, "a release of a graph counts as an update", "training/start_run.py",
