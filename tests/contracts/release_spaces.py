@@ -30,18 +30,27 @@ def _low_rank(make, **arguments):
     return space
 
 
+class _OfGivenGradients(AnchorSpace):
+    """Its gradients are there when it is asked for a basis, and not when it is made."""
+
+    def refresh(self):
+        return self.new_bases()
+
+
 def _gep(parameters, gradients):
     """The subspace of the first two examples; what is outside of it is in the residual."""
-    return AnchorSpace(
+    space = _OfGivenGradients(
         parameters,
         [[index] for index in range(len(parameters))],
         num_bases=[2] * len(parameters),
-        anchors=lambda: [
-            tuple(t[:2] for t in gradient.factors() or (gradient.materialize(),))
-            for gradient in gradients
-        ],
+        anchors=None,
         normal=NoiseGenerator(1).normal,
     )
+    space._anchors = lambda: [
+        tuple(t[:2] for t in gradient.factors() or (gradient.materialize(),))
+        for gradient in gradients
+    ]
+    return space
 
 
 def _sparse(parameters, gradients):
