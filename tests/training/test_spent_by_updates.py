@@ -119,11 +119,14 @@ def test_what_an_update_reads_of_a_private_model_was_spent(teacher, make, compil
     assert tfdp.privacy_spent(model) == pytest.approx(PrivacyLedger(entries).epsilon(1e-3))
 
 
-@pytest.mark.parametrize("in_graph", [False, True])
-def test_what_the_update_of_a_custom_loop_reads_was_spent(teacher, in_graph):
-    model = constrained(teacher)
+def fitted(model):
+    model.fit(*data(), batch_size=6, verbose=0)
+
+
+def looped(model, in_graph=False):
+    """By the steps of a custom loop, whose own loss asks nobody."""
     sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=STEPS)
-    trainer = tfdp.PrivateTrainer(model, sampler)
+    trainer = tfdp.PrivateTrainer(model, sampler, steps=STEPS)
 
     def forward(batch):
         return keras.ops.square(model(batch["x"]) - batch["y"])[:, 0], ()
@@ -134,6 +137,16 @@ def test_what_the_update_of_a_custom_loop_reads_was_spent(teacher, in_graph):
     step = tf.function(step, autograph=False) if in_graph else step
     for batch in sampler.as_dataset():
         step(batch)
+
+
+def looped_in_a_graph(model):
+    looped(model, in_graph=True)
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_what_the_update_of_a_custom_loop_reads_was_spent(teacher, in_graph):
+    model = constrained(teacher)
+    looped(model, in_graph)
     assert spent_on(model) == BOTH
 
 
@@ -170,30 +183,6 @@ def labelled_by(teacher, **arguments):
     )
     model.compile(optimizer, loss, jit_compile=False, run_eagerly=eager)
     return model
-
-
-def fitted(model):
-    model.fit(*data(), batch_size=6, verbose=0)
-
-
-def looped(model, in_graph=False):
-    """By steps that ask the teacher of no private example."""
-    sampler = tfdp.PoissonSampler(*data(), batch_size=6, steps=STEPS)
-    trainer = tfdp.PrivateTrainer(model, sampler, steps=STEPS)
-
-    def forward(batch):
-        return keras.ops.square(model(batch["x"]) - batch["y"])[:, 0], ()
-
-    def step(batch):
-        trainer.apply(trainer.gradients(forward, batch))
-
-    step = tf.function(step, autograph=False) if in_graph else step
-    for batch in sampler.as_dataset():
-        step(batch)
-
-
-def looped_in_a_graph(model):
-    looped(model, in_graph=True)
 
 
 @pytest.mark.parametrize("train", [fitted, looped, looped_in_a_graph])
