@@ -2320,4 +2320,16 @@ MUTATIONS = [
         "training/test_budget.py::"
         "test_a_graph_changes_weights_only_after_it_has_checked_that_the_step_is_allowed",
     ),
+    mutation(
+        12, "a metric may change the rate when it is reset", "training/metrics.py",
+        "    if changed:", "    if False:",
+        "training/test_metrics_are_a_dead_end.py::"
+        "test_a_metric_changes_no_rate_when_it_is_reset[rate-False-False]",
+    ),
+    mutation(
+        12, "what a class leaves out of its metrics is not looked at", "training/metrics.py",
+        "[*model.metrics, *keras.Model.metrics.fget(model)]", "model.metrics",
+        "training/test_metrics_are_a_dead_end.py::"
+        "test_a_step_reads_no_metric_that_the_metrics_of_a_class_leave_out",
+    ),
 ]  # fmt: skip

@@ -263,6 +263,87 @@ def test_a_metric_may_show_a_weight(run_eagerly):
     assert fit(model, [Shows(model.layers[0].kernel)], run_eagerly)
 
 
+class ShowsFewer(keras.Model):
+    """Its `metrics` leave out one that it has."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.hidden = keras.layers.Dense(1), RemembersTheLastEpoch(())
+
+    @property
+    def metrics(self):
+        return [metric for metric in super().metrics if metric is not self.hidden]
+
+    def call(self, x):
+        return self.dense(x)
+
+
+def test_a_step_reads_no_metric_that_the_metrics_of_a_class_leave_out():
+    """A record moved 13 clips for 2 by what a test_step had updated."""
+    model = tfdp.make_private(ShowsFewer())
+
+    def loss(y_true, y_pred):
+        return keras.losses.mean_squared_error(y_true, y_pred) * model.hidden.last
+
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3)
+    model.compile(optimizer, loss, jit_compile=False)
+    with pytest.raises(tfdp.UnsupportedModelError, match="error/last"):
+        model.fit(np.ones((24, 4)), np.arange(24.0)[:, None], batch_size=8, verbose=0)
+
+
+class Raises(keras.metrics.MeanSquaredError):
+    """Assigns its result to a variable of others when Python resets it."""
+
+    def __init__(self, variable, is_held):
+        super().__init__(name="error")
+        self.where = [variable] if is_held else lambda: [variable]  # Keras tracks lists
+
+    def reset_state(self):
+        result = float(self.total)
+        for variable in (self.total, self.count):
+            variable.assign(0.0)
+        for variable in self.where() if callable(self.where) else self.where:
+            if result:
+                variable.assign(keras.ops.ones_like(variable) * result)
+
+
+def linear():
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize(
+    ("what", "is_held"), [("rate", False), ("rate", True), ("number of the model", True)]
+)
+def test_a_metric_changes_no_rate_when_it_is_reset(what, is_held, run_eagerly):
+    """A record moved the rate of the second epoch from 0.012 to 41.5, and no statement said so."""
+    model = tfdp.make_private(linear())
+    model.scale = keras.Variable(1.0, trainable=False, name="scale")
+    optimizer = tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3)
+    number = optimizer.inner_optimizer._learning_rate if what == "rate" else model.scale
+    before = float(number)
+    model.compile(
+        optimizer,
+        "mse",
+        metrics=[Raises(number, is_held)],
+        jit_compile=False,
+        run_eagerly=run_eagerly,
+    )
+    with pytest.raises(tfdp.UnsupportedModelError, match="reset_metrics changes"):
+        model.fit(np.ones((24, 4)), np.arange(24.0)[:, None], batch_size=8, epochs=3, verbose=0)
+    assert float(number) == before
+    assert optimizer.iterations == 3  # the epoch before it
+
+
+def test_metrics_are_reset_in_graphs_and_of_models_without_an_optimizer():
+    model = tfdp.make_private(linear())
+    model.reset_metrics()
+    model.compile(
+        tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3), "mse"
+    )
+    tf.function(model.reset_metrics)()
+
+
 def test_what_metrics_write_to_is_not_read_by_the_data():
     """A record moved 24 clips for 4 in two steps by a metric that a map of the data read."""
     errors = keras.metrics.MeanSquaredError()

@@ -22,6 +22,7 @@ from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.tracing.traced_part import TracedPart
 from tf_lowrank_dp.tracing.written import written_variables
 from tf_lowrank_dp.training.chosen_method import Step, choose, part_of_this_graph
+from tf_lowrank_dp.training.metrics import variables_of_metrics
 
 Result = TypeVar("Result")
 
@@ -224,7 +225,7 @@ class JudgedGraphs:
         kept = {id(v.value.handle) for v in weights}
         found = self._written.keys() & {*kept, *self._read}
         # Python resets them between epochs, or updates them in a test_step, which nobody traces.
-        theirs = [v for metric in model.metrics for v in metric.variables]
+        theirs = variables_of_metrics(model)
         found |= {id(v.value.handle) for v in theirs}.difference(kept) & self._read.keys()
         if found:
             paths = {id(v.value.handle): v.path for v in (*model.variables, *weights, *theirs)}

@@ -16,6 +16,7 @@ from tf_lowrank_dp.spending import open_file
 from tf_lowrank_dp.training.agreement import refuse_other_workers
 from tf_lowrank_dp.training.budget import tell_graphs
 from tf_lowrank_dp.training.fit import evaluate, fit, predict
+from tf_lowrank_dp.training.metrics import reset_metrics
 from tf_lowrank_dp.training.other_releases import warn_about_adapted_layers
 from tf_lowrank_dp.training.preprocessed import keep_no_words_of
 from tf_lowrank_dp.training.saving import load_weights, save, save_weights
@@ -63,6 +64,7 @@ _METHODS: dict[str, Callable] = {
     "fit": fit,
     "evaluate": evaluate,
     "predict": predict,
+    "reset_metrics": reset_metrics,
     "compile": compile_private,
     "save": save,
     "save_weights": save_weights,
@@ -80,10 +82,10 @@ def make_private(
     """Makes `model.fit` train privately, in place.
 
     The model keeps its class, layers and weights; `fit`, `train_step`, `compile`, `evaluate`,
-    `predict` and what saves and loads are replaced on this one object, so that it trains only with
-    a private optimizer and its ledger is never behind its weights.  Nothing of it is saved with the
-    model: call this after loading as well.  Converting again changes `microbatch_size`, and keeps
-    the ledger and its file.
+    `predict`, `reset_metrics` and what saves and loads are replaced on this one object, so that it
+    trains only with a private optimizer and its ledger is never behind its weights.  Nothing of it
+    is saved with the model: call this after loading as well.  Converting again changes
+    `microbatch_size`, and keeps the ledger and its file.
 
     With `ledger_path` steps are noted in a file before they are taken, so that those lost in a
     crash count as well: give the same path when you resume.  Where training ends by itself the

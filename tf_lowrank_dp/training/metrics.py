@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import keras
@@ -14,6 +15,51 @@ from tf_lowrank_dp._keras.compiled import (
 )
 from tf_lowrank_dp._keras.scopes import attach_masks
 from tf_lowrank_dp._types import Nested
+from tf_lowrank_dp.errors import UnsupportedModelError
+
+
+def reset_metrics(model: keras.Model) -> None:
+    """`model.reset_metrics` of a model that was made private: as its class does.
+
+    Guarantee: metrics, which know examples as they are, change no rate or other single number of
+    the optimizer when Python resets them, and none of the model that a metric holds.
+
+    Raises:
+        UnsupportedModelError: one would; it has its value back.
+    """
+    kept = _numbers_in_reach(model) if tf.executing_eagerly() else []
+    before = [variable.numpy() for variable in kept]
+    type(model).reset_metrics(model)
+    changed = [
+        (variable, value)
+        for variable, value in zip(kept, before, strict=True)
+        if variable.numpy().tobytes() != value.tobytes()
+    ]
+    for variable, value in changed:
+        variable.assign(value)
+    if changed:
+        raise UnsupportedModelError(
+            "Expected metrics that change variables of their own only when they are reset. "
+            f"Received: '{model.name}', whose reset_metrics changes "
+            f"{sorted(variable.path for variable, _ in changed)}: what metrics see is neither "
+            "clipped nor noised. Change a rate in a schedule, or in a callback by what is public."
+        )
+
+
+def variables_of_metrics(model: keras.Model) -> list[keras.Variable]:
+    """Variables of all metrics, of those as well that `metrics` of the model's class leaves out."""
+    found = [*model.metrics, *keras.Model.metrics.fget(model)]
+    metrics = {id(metric): metric for metric in found}.values()
+    return [variable for metric in metrics for variable in metric.variables]
+
+
+def _numbers_in_reach(model: keras.Model) -> list[keras.Variable]:
+    """The optimizer's variables of one element, and the model's that are in a metric as well."""
+    optimizer = getattr(model, "optimizer", None)
+    held = {id(variable) for variable in variables_of_metrics(model)}
+    own = [*(optimizer.variables if optimizer else ())]
+    own += [variable for variable in model.variables if id(variable) in held]
+    return [variable for variable in own if math.prod(variable.shape) == 1]
 
 
 def update_metrics(
