@@ -1937,7 +1937,8 @@ MUTATIONS = [
     ),
     mutation(
         12, "what metrics report may be written to a weight", "training/train_step.py",
-        "        with judged.watched_metrics():\n            return model.get_metrics_result()",
+        "        with judged.watched_metrics(), seeds_put_back(model):\n"
+        "            return model.get_metrics_result()",
         "        return model.get_metrics_result()",
         "training/test_metrics_are_a_dead_end.py::"
         "test_a_compiled_metric_that_writes_to_a_weight_when_it_is_asked_is_refused[False]",
@@ -2328,8 +2329,57 @@ MUTATIONS = [
     ),
     mutation(
         12, "what a class leaves out of its metrics is not looked at", "training/metrics.py",
-        "[*model.metrics, *keras.Model.metrics.fget(model)]", "model.metrics",
+        "(*each.metrics, *keras.Model.metrics.fget(each))", "each.metrics",
         "training/test_metrics_are_a_dead_end.py::"
         "test_a_step_reads_no_metric_that_the_metrics_of_a_class_leave_out",
+    ),
+    mutation(
+        15, "another Keras variable of the same value has a record of its own",
+        "spending/shared.py",
+        "return next(iter(alive(holders)))", "return thing",
+        "training/test_spent_follows_variables.py::"
+        "test_variables_that_share_a_value_have_spent_the_same[copied-False]",
+    ),
+    mutation(
+        15, "what an optimizer makes of the variables of another model is known",
+        "optimizers/finalized.py",
+        "trained.issuperset(map(id, variables))", "True",
+        "training/test_spent_by_updates.py::"
+        "test_averages_that_an_optimizer_puts_into_another_model_are_not_known",
+    ),
+    mutation(
+        15, "arrays that an optimizer takes for weights in the end are known",
+        "optimizers/finalized.py",
+        "and not _has_data(traced.graph)", "",
+        "training/test_spent_by_updates.py::"
+        "test_arrays_that_an_inner_optimizer_takes_for_weights_in_the_end_are_not_known[1.0]",
+    ),
+    mutation(
+        15, "a worker keeps to itself what its steps have read",
+        "training/worker_callbacks.py",
+        "        share_ledgers(self.model, self._workers)", "        pass",
+        "workers/test_behaviours.py::"
+        "test_what_the_steps_of_one_worker_read_was_spent_for_all[constraint]",
+    ),
+    mutation(
+        13, "a worker keeps to itself what its steps are going to read",
+        "training/agreement.py",
+        "ledger_with(model, reads), optimizer", "ledger_of(model), optimizer",
+        "workers/test_behaviours.py::"
+        "test_a_target_has_room_for_what_the_steps_of_any_worker_read",
+    ),
+    mutation(
+        16, "the seeds of the layers count what metrics drew",
+        "training/metrics.py",
+        "        state.assign(value)", "        pass",
+        "tracing/test_random_ops.py::"
+        "test_no_state_that_is_saved_tells_how_often_metrics_drew[None-True]",
+    ),
+    mutation(
+        12, "metrics of inner models are not looked at",
+        "training/metrics.py",
+        "for layer in layers_of(model) if isinstance(layer, keras.Model)", "for layer in [model]",
+        "training/test_metrics_are_a_dead_end.py::"
+        "test_a_step_reads_no_metric_of_an_inner_model",
     ),
 ]  # fmt: skip

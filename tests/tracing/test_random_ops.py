@@ -118,6 +118,41 @@ def test_no_state_that_is_saved_tells_how_many_rows_were_drawn(method, microbatc
     np.testing.assert_array_equal([g.state.numpy() for g in generators], before)
 
 
+class DrawsInItsMetrics(keras.Model):
+    """Keeps the loss of a noisy pass, by the noise of its forward pass or by other noise."""
+
+    def __init__(self, own):
+        super().__init__()
+        self.noise, self.dense, self.noisy = L.GaussianNoise(1.0), L.Dense(1), keras.metrics.Mean()
+        self.generator = keras.random.SeedGenerator(1) if own else self.noise.seed_generator
+
+    def call(self, x):
+        return self.dense(self.noise(x, training=True))
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        noise = keras.random.normal((1, WIDTH), seed=self.generator)
+        self.noisy.update_state(keras.ops.square(self.dense(x + noise) - y))
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("microbatch_size", [None, 1])
+def test_no_state_that_is_saved_tells_how_often_metrics_drew(microbatch_size, own, tmp_path):
+    """An exported model told the number of rows of all draws, 171, or of parts."""
+    model = DrawsInItsMetrics(own)
+    model(np.ones((1, WIDTH), "float32"))
+    tfdp.make_private(model, microbatch_size=microbatch_size)
+    model.compile(
+        tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0), "mse", jit_compile=False
+    )
+    states = [model.generator.state, model.noise.seed_generator.state]
+    before = [state.numpy() for state in states]
+    rows = np.ones((12, WIDTH)), np.ones((12, 1))
+    history = model.fit(*rows, batch_size=4, epochs=2, verbose=0).history
+    np.testing.assert_array_equal([state.numpy() for state in states], before)
+    assert len(history["loss"]) == 2
+
+
 def test_xla_draws_anew_at_each_step_and_in_each_part():
     model = keras.Sequential([keras.Input((WIDTH,)), L.Dense(4), L.GaussianNoise(1.0)])
     tfdp.make_private(model, microbatch_size=2)

@@ -133,6 +133,25 @@ def test_a_budget_that_is_spent_already_is_refused_before_the_first_step(
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("compiled", [{}, {"run_eagerly": True}], ids=["graph", "eager"])
+def test_the_noise_is_calibrated_for_what_the_loss_reads_of_a_teacher(
+    private, small_model, data, compiled
+):
+    """Of 20 planned steps 5 were taken, as if the teacher had been free until then."""
+    teacher = private(small_model(), noise_multiplier=1.0, **FAST)
+    teacher.fit(*data(), batch_size=6, verbose=0)
+    target = spent(teacher) + 1.0
+
+    def loss(y_true, y_pred):
+        return keras.losses.mean_squared_error(teacher.layers[1].bias, y_pred)
+
+    model = private(small_model(), loss=loss, epsilon=target, **FAST)
+    model.run_eagerly = bool(compiled)
+    model.fit(*data(), batch_size=6, epochs=3, verbose=0)
+    assert int(model.optimizer.iterations) == 12
+    assert target - 0.02 < spent(model) <= target
+
+
 def test_what_is_learnt_of_past_spending_between_two_fits_counts(
     private, small_model, data, tmp_path
 ):

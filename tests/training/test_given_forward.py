@@ -466,6 +466,20 @@ def test_what_a_loop_keeps_beside_what_its_forward_uses_is_not_looked_at(loop):
         keeps.shown = tf.reduce_mean(batch["x"])
 
 
+def test_a_function_of_tensorflow_that_is_made_anew_at_each_step_is_used(loop):
+    """Calling it filled the object, which passed for another tensor from outside."""
+    model, trainer, batches = loop
+    teacher = keras.layers.Dense(3)
+    teacher.build((None, 5))
+    for batch in batches:
+        asked = tf.function(teacher)
+
+        def forward(batch, asked=asked):
+            return tf.reduce_mean((model(batch["x"]) - asked(batch["x"])) ** 2, axis=-1), ()
+
+        trainer.gradients(forward, batch)
+
+
 def test_a_tensor_of_the_graph_around_a_forward_is_refused_with_a_sentence(loop):
     model, trainer, batches = loop
 

@@ -335,6 +335,64 @@ def test_a_metric_changes_no_rate_when_it_is_reset(what, is_held, run_eagerly):
     assert optimizer.iterations == 3  # the epoch before it
 
 
+class Inner(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense, self.hidden = keras.layers.Dense(1), RemembersTheLastEpoch(())
+
+    def call(self, x):
+        return self.dense(x)
+
+
+def test_a_step_reads_no_metric_of_an_inner_model():
+    """A record moved 15.8 clips by what a test_step had updated."""
+    inner = Inner()
+    model = tfdp.make_private(keras.Sequential([keras.Input((4,)), inner]))
+
+    def loss(y_true, y_pred):
+        return keras.losses.mean_squared_error(y_true, y_pred) * inner.hidden.last
+
+    model.compile(
+        tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0, delta=1e-3), loss
+    )
+    with pytest.raises(tfdp.UnsupportedModelError, match="error/last"):
+        model.fit(np.ones((24, 4)), np.arange(24.0)[:, None], batch_size=8, verbose=0)
+
+
+class BehavesAsAMetric:
+    name = "largest"
+
+    def __init__(self):
+        self.value = keras.Variable(0.0)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.value.assign(tf.maximum(self.value, tf.reduce_max(y_pred)))
+
+    def result(self):
+        return self.value
+
+    def reset_state(self):
+        self.value.assign(0.0)
+
+
+class HasSuch(Linear):
+    def __init__(self):
+        super().__init__()
+        object.__setattr__(self, "like_one", BehavesAsAMetric())
+
+    @property
+    def metrics(self):
+        return [*super().metrics, self.like_one]
+
+    def keep(self, y):
+        self.like_one.update_state(y, y)
+
+
+def test_what_behaves_as_a_metric_is_taken():
+    history = fit(HasSuch())
+    assert history
+
+
 def test_metrics_are_reset_in_graphs_and_of_models_without_an_optimizer():
     model = tfdp.make_private(linear())
     model.reset_metrics()

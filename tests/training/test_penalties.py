@@ -84,6 +84,38 @@ def test_steps_equal_those_of_keras(kind, regularizers):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.fixture(params=["float64", "float16", "bfloat16"])
+def floatx(request):
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx(request.param)
+    keras.config.set_dtype_policy(request.param)
+    yield request.param
+    keras.config.set_floatx(before[0])
+    keras.config.set_dtype_policy(before[1])
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_regularizers_of_weights_of_another_precision_train(floatx, by_hand):
+    """They ended in TensorFlow's words, in a custom loop after each release was spent."""
+    layer = keras.layers.Dense(1, kernel_regularizer="l2", kernel_initializer="ones")
+    model = tfdp.make_private(keras.Sequential([keras.Input((4,)), layer]))
+    optimizer = tfdp.DPSGDOptimizer(
+        keras.optimizers.SGD(0.5), l2_norm_clip=1e-6, noise_multiplier=1.0, delta=1e-3
+    )
+    model.compile(optimizer, "mse", jit_compile=False)
+    x, y = np.ones((8, 4)), np.zeros((8, 1))
+    if by_hand:
+        sampler = tfdp.PoissonSampler(x, y, batch_size=4, steps=2)
+        trainer = tfdp.PrivateTrainer(model, sampler)
+        for batch in sampler:
+            losses = lambda b: (keras.losses.mean_squared_error(b["y"], model(b["x"])), ())  # noqa: E731
+            trainer.apply(trainer.gradients(losses, batch))
+    else:
+        model.fit(x, y, batch_size=4, verbose=0)
+    np.testing.assert_allclose(layer.kernel, 0.99**2, rtol=1e-2)  # two steps of 0.5 * 0.02
+    assert tfdp.privacy_spent(model) > 0
+
+
 @pytest.mark.parametrize("regularizers", ["kernel", "activity"])
 def test_penalties_that_are_scaled_are_refused_with_a_remedy(regularizers):
     with pytest.raises(tfdp.UnsupportedModelError, match="Give the regularisers their factors"):

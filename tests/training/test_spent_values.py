@@ -847,3 +847,12 @@ def test_what_a_block_leaves_as_it_was_is_not_taken_for_computed(build, fit, tmp
     other = build()
     other.layers[0].set_weights(public)
     assert tfdp.privacy_spent(other, DELTA) == 0.0
+
+
+def test_models_in_a_list_are_refused_with_a_sentence(small_model):
+    model, teacher = small_model(), small_model()
+    with (
+        pytest.raises(TypeError, match="each model as an argument of its own"),
+        tfdp.post_processing(model, [teacher]),
+    ):
+        pass

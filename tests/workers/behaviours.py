@@ -8,8 +8,10 @@ import pickle
 import signal
 import sys
 import time
+import warnings
 from pathlib import Path
 
+import dp_accounting
 import keras
 import numpy as np
 import tensorflow as tf
@@ -25,9 +27,8 @@ DEVIATION = 3.0
 
 
 def dpsgd(clip=1.0, **settings):
-    return tfdp.DPSGDOptimizer(
-        keras.optimizers.SGD(0.1), l2_norm_clip=clip, noise_multiplier=1.0, delta=1e-3, **settings
-    )
+    settings = {"noise_multiplier": 1.0, "delta": 1e-3, **settings}
+    return tfdp.DPSGDOptimizer(keras.optimizers.SGD(0.1), l2_norm_clip=clip, **settings)
 
 
 def private(workers, clip=1.0, units=6, **settings):
@@ -172,6 +173,30 @@ def draws(workers):
     return seen
 
 
+def sites(workers):
+    """Epsilon of a student of which each worker asks another private model, where it does so."""
+    found = {}
+    for place in ("loss", "constraint", "loss, within a target"):
+        teacher = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+        event = dp_accounting.GaussianDpEvent(6.0 + workers.index)
+        with warnings.catch_warnings(action="ignore"):  # its file holds no ledger
+            tfdp.record_release(teacher, event, f"of site {workers.index}")
+        layer = teacher.layers[0]
+
+        def loss(y_true, y_pred, layer=layer):
+            return keras.losses.sparse_categorical_crossentropy(y_true, y_pred + layer(y_pred))
+
+        model = private(workers)
+        target = {"epsilon": 2.0, "noise_multiplier": None} if "target" in place else {}
+        asks = loss if "loss" in place else model.loss
+        model.compile(dpsgd(**target), asks, jit_compile=False)
+        if place == "constraint":
+            model.layers[1].kernel.constraint = lambda w, k=layer.kernel: w + 0 * k[0, 0]
+        fit(model, steps=3)
+        found[place] = tfdp.privacy_spent(model)
+    return found
+
+
 def killed(workers):
     """Worker 1 is killed in mid-training."""
     action = lambda model: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
@@ -193,6 +218,7 @@ def main(folder):
         "two runs": two_runs(workers, folder),
         "draws": draws(workers),
         "masks": masks(workers),
+        "sites": sites(workers),
     }
     (folder / f"{workers.index}.pickle").write_bytes(pickle.dumps(found))
     killed(workers)

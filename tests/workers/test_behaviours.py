@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import dp_accounting
 import keras
 import numpy as np
 import pytest
@@ -145,6 +146,24 @@ def test_masks_of_workers_are_independent_of_each_other(found):
         rows = np.rint(2 * moved / moved.max())
         counts = np.bincount(rows.astype(int), minlength=3)
         assert stats.chisquare(counts, 400 * np.array([0.25, 0.5, 0.25])).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("place", ["loss", "constraint"])
+def test_what_the_steps_of_one_worker_read_was_spent_for_all(found, place):
+    """The chief stated 1.04, and the other one 14.16, for 14.19."""
+    accountant = dp_accounting.pld.PLDAccountant()
+    for noise_multiplier in (6.0, 7.0):
+        accountant.compose(dp_accounting.GaussianDpEvent(noise_multiplier))
+    step = dp_accounting.PoissonSampledDpEvent(12 / 96, dp_accounting.GaussianDpEvent(1.0))
+    accountant.compose(step, 3)
+    spent = [worker["sites"][place] for worker in found]
+    assert spent == pytest.approx([accountant.get_epsilon(1e-3)] * 2, rel=1e-3)
+
+
+def test_a_target_has_room_for_what_the_steps_of_any_worker_read(found):
+    spent = [worker["sites"]["loss, within a target"] for worker in found]
+    assert spent[0] == spent[1]
+    assert 1.9 < spent[0] <= 2.0
 
 
 def test_a_killed_worker_ends_the_others_with_a_sentence(ended, found):

@@ -167,6 +167,12 @@ def called_by_fit(arguments: dict) -> bool:
 
 
 @uses_private_names
+def trained_by(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
+    """The variables that an optimizer was built with; none before that."""
+    return [*optimizer._trainable_variables] if optimizer.built else []
+
+
+@uses_private_names
 def record_optimizer(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> bool:
     """Has a compiled model saved as one that was compiled with this optimizer.
 

@@ -101,7 +101,8 @@ def _refuse_added_losses(layer: keras.layers.Layer) -> None:
         raise UnsupportedModelError(
             f"Expected layer '{layer.name}' to act on the loss through its output alone. Received: "
             "a layer without a capture of its own that also adds a loss, whose gradient for "
-            "this layer's weights would be lost. Add the loss in a layer without weights behind it."
+            "this layer's weights would be lost. Add the loss in a layer without weights behind "
+            "it, or give the optimizer gradient_method='vectorized', or 'loop'."
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -71,6 +71,14 @@ class Trace:
         thing = self.thing()
         own = own_weights(thing) if isinstance(thing, keras.layers.Layer) else [thing]
         return any(id(handle_of(variable)) in handles for variable in own)
+
+
+class Recognised(NamedTuple):
+    """What a trace has gained as the value of its thing was recognised."""
+
+    trace: Trace
+    records: frozenset[Record]
+    runs: frozenset[Record]
 
 
 def quantized_variables(thing: Thing | None) -> list[keras.Variable]:

@@ -7,7 +7,6 @@ import contextvars
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -19,7 +18,9 @@ from tf_lowrank_dp.spending.left import LeftValues
 from tf_lowrank_dp.spending.marks import put_back, state_of
 from tf_lowrank_dp.spending.present import handle_of
 from tf_lowrank_dp.spending.record import Record, Steps, hold, merged
+from tf_lowrank_dp.spending.shared import SharedVariables
 from tf_lowrank_dp.spending.trace import (
+    Recognised,
     Thing,
     Trace,
     alive,
@@ -30,14 +31,6 @@ from tf_lowrank_dp.spending.trace import (
 
 _ADDED: contextvars.ContextVar[list[Record]] = contextvars.ContextVar("added")
 _RECOGNISED: contextvars.ContextVar[list[Recognised]] = contextvars.ContextVar("recognised")
-
-
-class Recognised(NamedTuple):
-    """What a trace has gained as the value of its thing was recognised."""
-
-    trace: Trace
-    records: frozenset[Record]
-    runs: frozenset[Record]
 
 
 class Traces:
@@ -51,31 +44,38 @@ class Traces:
 
     def __init__(self) -> None:
         self._traces: dict[int, Trace] = {}
+        self._shared = SharedVariables()
         self.left = LeftValues()
         self.runs: weakref.WeakSet[Record] = weakref.WeakSet()
         self.version = 0
         self._lock = threading.RLock()
 
     def __getitem__(self, thing: Thing) -> Trace:
+        thing = self._shared.one_of(thing)
         trace = self._traces.get(id(thing))
-        if trace is None:
-            trace = self._traces[id(thing)] = Trace(weakref.ref(thing))
-            is_looked_at = isinstance(thing, keras.Variable) and tells_of_data(thing)
-            handle = handle_of(thing) if is_looked_at else None
-            weakref.finalize(thing, self._let_go, id(thing), handle).atexit = False
+        return self._keep(thing, Trace(weakref.ref(thing))) if trace is None else trace
+
+    def _keep(self, thing: Thing, trace: Trace) -> Trace:
+        trace.thing, self._traces[id(thing)] = weakref.ref(thing), trace
+        is_looked_at = isinstance(thing, keras.Variable) and tells_of_data(thing)
+        handle = handle_of(thing) if is_looked_at else None
+        weakref.finalize(thing, self._let_go, id(thing), handle).atexit = False
         return trace
 
     def _let_go(self, identity: int, handle: tf.Tensor | None) -> None:
         """A thing is gone: runs that have read it keep its value until somebody looks at them."""
         trace = self._traces.pop(identity)
-        if handle is not None:
+        heir = self._shared.another(handle)
+        if heir is not None:
+            self._keep(heir, trace)
+        elif handle is not None:
             known_to = [run for run in [*self.runs] if run.reading.has(handle)]
             self.left.note(handle, trace.records, known_to)
             for run in known_to:
                 run.reading.gone.append((handle, trace))
 
     def __contains__(self, thing: Thing) -> bool:
-        return id(thing) in self._traces
+        return id(self._shared.one_of(thing)) in self._traces
 
     def __iter__(self) -> Iterator[Trace]:
         return iter([*self._traces.values()])
@@ -84,8 +84,9 @@ class Traces:
         return len(self._traces)
 
     def known(self, things: Iterable[Thing]) -> list[tuple[Thing, Trace]]:
-        """The things that have a trace, with it."""
-        return [(thing, self[thing]) for thing in things if thing in self]
+        """The things that have a trace, with it; those that share one once."""
+        found = [(thing, self[thing]) for thing in things if thing in self]
+        return [*{id(trace): (thing, trace) for thing, trace in found}.values()]
 
     def records(self, things: Iterable[Thing]) -> frozenset[Record]:
         """What is on record for any of the things."""
@@ -216,8 +217,8 @@ class Traces:
             student that has ended.
         """
         with self._lock:
-            own = {id(thing) for thing in things}
-            held = {t.records for t in self if record in t.records and id(t.thing()) not in own}
+            own = {id(self[thing]) for thing in things}
+            held = {t.records for t in self if record in t.records and id(t) not in own}
             if all(hold(records, ledger) for records in held):
                 record.include(ledger)
             else:
@@ -288,11 +289,9 @@ class Traces:
 
     def made_by_steps(self, things: Iterable[Thing]) -> list[keras.Variable]:
         """The variables that these are, or keep, whose values private steps have made."""
-        made: dict[int, keras.Variable] = {}
-        for thing in things:
-            if any(run.ledger.num_steps for run in self.runs_of(thing)):
-                made |= {id(variable): variable for variable in values_kept_in(thing)}
-        return list(made.values())
+        made = [t for t in things if any(run.ledger.num_steps for run in self.runs_of(t))]
+        kept = [variable for thing in made for variable in values_kept_in(thing)]
+        return [*{id(variable): variable for variable in kept}.values()]
 
     def computed(self, things: Iterable[Thing]) -> None:
         """Takes what was added to things as what has made their values."""

@@ -25,6 +25,11 @@ _READS = {
 }
 
 
+def hands_to_python(op_type: str) -> bool:
+    """Whether an operation of this type executes Python, of which no graph shows what it reads."""
+    return op_type in _PYTHON
+
+
 def may_keep(op_type: str) -> bool:
     """Whether an operation may keep what it is given, in a variable, a table, a file, in Python.
 
@@ -40,6 +45,6 @@ def may_keep(op_type: str) -> bool:
     >>> may_keep("ResourceStridedSliceAssign"), may_keep("ReadVariableOp"), may_keep("MatMul")
     (True, False, False)
     """
-    return op_type in _PYTHON or (
+    return hands_to_python(op_type) or (
         op_type not in _READS and not is_random(op_type) and is_stateful(op_type)
     )

@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -22,7 +22,7 @@ from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.sampling.rows_digest import rows_digest
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.data import TrainingData
-from tf_lowrank_dp.training.state import ledger_of, things_of
+from tf_lowrank_dp.training.state import ledger_of, ledger_with, things_of
 from tf_lowrank_dp.workers import Workers
 from tf_lowrank_dp.workers.agreement import refuse_differences, refuse_same_rows
 from tf_lowrank_dp.workers.join import joined
@@ -70,7 +70,11 @@ def refuse_custom_loop(workers: Workers) -> None:
 
 
 def compare(
-    model: keras.Model, optimizer: DPOptimizer, workers: Workers, facts: Mapping[str, object]
+    model: keras.Model,
+    optimizer: DPOptimizer,
+    workers: Workers,
+    facts: Mapping[str, object],
+    reads: Sequence[tf.Tensor],
 ) -> None:
     """Refuses workers that differ, and gives each of them the ledgers of all.
 
@@ -79,23 +83,34 @@ def compare(
         optimizer: takes the noise multiplier that the chief's has been calibrated to.
         workers: several.
         facts: what else has to be the same, by name.
+        reads: handles of variables that this worker's steps are going to read; others may have
+            another private teacher.
 
     Raises:
         Disagreement: they differ; with a table.
     """
-    ledger, sigma = ledger_of(model), optimizer.calibrated_noise_multiplier
+    ledger, sigma = ledger_with(model, reads), optimizer.calibrated_noise_multiplier
     mine = {name: _text(v) for name, v in {**_of_model(model, optimizer), **facts}.items()}
     texts = workers.gather(json.dumps([mine, ledger.to_json(), sigma]))
     facts_of_all, ledgers, sigmas = zip(*map(json.loads, texts), strict=True)
     refuse_differences(facts_of_all)
+    _take(model, [text for index, text in enumerate(ledgers) if index != workers.index])
+    if sigmas[0] is not None:
+        optimizer.calibrated_noise_multiplier = sigmas[0]
+
+
+def share_ledgers(model: keras.Model, workers: Workers) -> None:
+    """Gives each worker the ledgers of all, of what their steps have read since they compared."""
+    _take(model, workers.gather(ledger_of(model).to_json()))
+
+
+def _take(model: keras.Model, ledgers: Iterable[str]) -> None:
     for text in ledgers:
         others, held = PrivacyLedger.from_json(text), ledger_of(model)
         union = PrivacyLedger(held.entries, prior_spend_unknown=held.prior_spend_unknown)
         union.merge(others)
         if union != held:
             SPENDING.add(things_of(model), others)
-    if sigmas[0] is not None:
-        optimizer.calibrated_noise_multiplier = sigmas[0]
 
 
 def chosen_by_chief(workers: Workers, noise_multiplier: float, seed: int | None) -> ChiefsChoice:

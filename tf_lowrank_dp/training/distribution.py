@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_lowrank_dp._tensorflow import strategies_of
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
+from tf_lowrank_dp.training.metrics import variables_of_metrics
 from tf_lowrank_dp.workers.join import cluster_tasks, joined
 
 _DATA = (
@@ -79,7 +80,7 @@ def _made_in_scope(model: keras.Model) -> str | None:
 
 def _parts(model: keras.Model) -> Iterator[tuple[str, Any]]:
     yield f"model '{model.name}'", model
-    variables = [*model.variables, *model.metrics_variables]
+    variables = [*model.variables, *variables_of_metrics(model)]
     optimizer = getattr(model, "optimizer", None)
     while optimizer is not None:
         yield f"optimizer '{optimizer.name}'", optimizer

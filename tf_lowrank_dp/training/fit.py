@@ -192,6 +192,7 @@ def fit(
     restore_backup(model, callbacks)
     [[initial_epoch], *_] = workers.gather_numbers(first_epoch(model, initial_epoch))
     tell_what_is_written_beside(model)  # before what is trained from now on is on record
+    reads = [*data.reads, *judged.reads]
     run = start_run(
         model,
         data.sampling,
@@ -202,11 +203,12 @@ def fit(
         rows_per_unit=data.rows_per_unit,
         units=judged.units,
         facts=None if workers.alone else facts_of(data, epochs, augment, workers),
+        reads=reads,
     )
     note_adapted_layers(model, adapted)
     run.judged = judged
     judged.count_for(lambda handles: count_reads(run, handles))
-    judged.add_reads([*data.reads, *run.public_reads.values()])
+    judged.add_reads([*reads, *run.public_reads.values()])
     validation_batch_size = validation_batch_size or batch_size or 32
     guard = BudgetGuard(_steps_taken(model, data), new_passes=data.ends, others=callbacks)
     budgets = [each for each in callbacks if isinstance(each, PrivacyBudget)]

@@ -115,6 +115,8 @@ class _Parts:
         if isinstance(thing, _THEMSELVES) or id(thing) in self._seen or len(self._seen) > _MOST:
             return _Itself(thing)
         self._seen.add(id(thing))
+        if isinstance(thing, tf.types.experimental.PolymorphicFunction):  # calls fill the object
+            return self.of(thing.python_function, names)
         if isinstance(thing, dict | list | tuple) and len(thing) > self._longest:
             return _Itself(thing)
         if isinstance(thing, functools.partial):

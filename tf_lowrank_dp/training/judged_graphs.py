@@ -15,6 +15,7 @@ from typing import TypeVar
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import seed_states
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
@@ -195,7 +196,12 @@ class JudgedGraphs:
     def count_for(self, counts: Callable[[Iterable[tf.Tensor]], None]) -> None:
         """States who counts what they read for the run that they belong to, which has begun."""
         self._counts = counts
-        self.add_reads([*self._read.values()])
+        self.add_reads(self.reads)
+
+    @property
+    def reads(self) -> list[tf.Tensor]:
+        """Handles of the variables that steps were seen to read so far."""
+        return [*self._read.values()]
 
     @property
     def number_read(self) -> int:
@@ -207,7 +213,7 @@ class JudgedGraphs:
         """Context in which metrics are updated and read; they see examples as they are.
 
         Guarantee: what they write to is no weight of the model or its optimizer, and nothing that
-        a forward pass of the run reads.
+        a forward pass of the run reads, but for its seed generators, which are put back.
 
         Raises:
             UnsupportedModelError: it is.
@@ -215,7 +221,9 @@ class JudgedGraphs:
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         yield
-        self._written |= {id(handle): handle for handle in written_variables(graph, before)}
+        seeds = {id(state.value.handle) for state in seed_states(self._model)}
+        written = {id(handle): handle for handle in written_variables(graph, before)}
+        self._written |= {key: written[key] for key in written.keys() - seeds}
         self._refuse_what_comes_back()
 
     def _refuse_what_comes_back(self) -> None:

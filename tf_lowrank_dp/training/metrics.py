@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
@@ -13,6 +15,7 @@ from tf_lowrank_dp._keras.compiled import (
     compiled_metrics,
     loss_tracker,
 )
+from tf_lowrank_dp._keras.layers import layers_of, seed_states
 from tf_lowrank_dp._keras.scopes import attach_masks
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
@@ -21,8 +24,9 @@ from tf_lowrank_dp.errors import UnsupportedModelError
 def reset_metrics(model: keras.Model) -> None:
     """`model.reset_metrics` of a model that was made private: as its class does.
 
-    Guarantee: metrics, which know examples as they are, change no rate or other single number of
-    the optimizer when Python resets them, and none of the model that a metric holds.
+    Guarantee: metrics, which know examples as they are, change no rate or other single
+    floating-point variable of the optimizer when Python resets them, and none of the model that a
+    metric holds.
 
     Raises:
         UnsupportedModelError: one would; it has its value back.
@@ -47,19 +51,36 @@ def reset_metrics(model: keras.Model) -> None:
 
 
 def variables_of_metrics(model: keras.Model) -> list[keras.Variable]:
-    """Variables of all metrics, of those as well that `metrics` of the model's class leaves out."""
-    found = [*model.metrics, *keras.Model.metrics.fget(model)]
+    """Of all metrics, with those of inner models and those that a class leaves out of its own."""
+    models = [layer for layer in layers_of(model) if isinstance(layer, keras.Model)]
+    found = [m for each in models for m in (*each.metrics, *keras.Model.metrics.fget(each))]
     metrics = {id(metric): metric for metric in found}.values()
-    return [variable for metric in metrics for variable in metric.variables]
+    # What only behaves as a metric need not have any.
+    return [variable for metric in metrics for variable in getattr(metric, "variables", ())]
 
 
 def _numbers_in_reach(model: keras.Model) -> list[keras.Variable]:
-    """The optimizer's variables of one element, and the model's that are in a metric as well."""
+    """Floating-point ones of one element: the optimizer's, and the model's that metrics hold."""
     optimizer = getattr(model, "optimizer", None)
     held = {id(variable) for variable in variables_of_metrics(model)}
     own = [*(optimizer.variables if optimizer else ())]
     own += [variable for variable in model.variables if id(variable) in held]
-    return [variable for variable in own if math.prod(variable.shape) == 1]
+    floating = [variable for variable in own if tf.as_dtype(variable.dtype).is_floating]
+    return [variable for variable in floating if math.prod(variable.shape) == 1]
+
+
+@contextlib.contextmanager
+def seeds_put_back(model: keras.Model) -> Iterator[None]:
+    """Context in which metrics may draw: seed generators of the model are as before behind it.
+
+    Their counters would tell how many parts of a draw had rows.  The numbers themselves are of the
+    step's secret stream.
+    """
+    states = seed_states(model)
+    before = [tf.identity(state.value) for state in states]
+    yield
+    for state, value in zip(states, before, strict=True):
+        state.assign(value)
 
 
 def update_metrics(

@@ -68,6 +68,12 @@ def post_processing(model: keras.Model, *others: keras.Model) -> Iterator[None]:
             "Expected tfdp.post_processing around calls of a tf.function. Received: a block inside "
             "of one, which runs once, while the function is traced. Put it around the loop."
         )
+    for each in (model, *others):
+        if not isinstance(each, keras.layers.Layer):
+            raise TypeError(
+                "Expected models: tfdp.post_processing(model, teacher, another_teacher). Received: "
+                f"{type(each).__name__}. Pass each model as an argument of its own."
+            )
     tell_changes(model)
     tell_what_is_written_beside(model)
     _add_what_was_spent_on(others, model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -39,7 +39,7 @@ from tf_lowrank_dp.training.random_batch import with_known_words
 from tf_lowrank_dp.training.refused_history import refuse_history, refuse_next_step
 from tf_lowrank_dp.training.running_fit import refuse_nesting
 from tf_lowrank_dp.training.saving import save_with
-from tf_lowrank_dp.training.state import Run, ledger_of, state_of, things_of
+from tf_lowrank_dp.training.state import Run, ledger_of, ledger_with, state_of, things_of
 from tf_lowrank_dp.training.step_limit import StepLimit
 from tf_lowrank_dp.training.train_step import private_optimizer
 
@@ -55,6 +55,7 @@ def start_run(
     rows_per_unit: int = 1,
     units: int | None = None,
     facts: Mapping[str, object] | None = None,
+    reads: Sequence[tf.Tensor] = (),
 ) -> Run:
     """Readies the model for `steps` more private steps and opens (or continues) a ledger entry.
 
@@ -72,6 +73,7 @@ def start_run(
         rows_per_unit: number of rows of each unit of a batch.
         units: of each part of a batch, as they were judged; None where that comes later.
         facts: what else has to be the same on all workers, by name.
+        reads: handles of variables that the steps were seen to read, for which there is room.
 
     Returns:
         The run, also kept on the model.
@@ -95,7 +97,7 @@ def start_run(
         run = None
     if not workers.alone:
         same = {"sampling": [sampling, steps, seeded], "goes on": run is not None, **(facts or {})}
-        compare(model, optimizer, workers, same)
+        compare(model, optimizer, workers, same, reads)
     ledger = ledger_of(model)
     refuse_history(ledger, sampling, optimizer.accountant)
     if run is not None:
@@ -107,7 +109,9 @@ def start_run(
         return run
     if not ledger.entries:
         _warn_of_ordinary_steps(optimizer)
-    noise_multiplier, limit = _noise_multiplier(optimizer, sampling, steps, ledger)
+    noise_multiplier, limit = _noise_multiplier(
+        optimizer, sampling, steps, ledger_with(model, reads)
+    )
     chosen = chosen_by_chief(workers, noise_multiplier, optimizer.seed)
     public_reads: dict[int, tf.Tensor] = {}
     context = optimizer.release_context(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -164,6 +164,17 @@ def ledger_of(model: keras.Model) -> PrivacyLedger:
     """What was spent on a model, private or not, now: on any variable or layer that it holds."""
     look(model)
     return SPENDING.ledger(things_of(model))
+
+
+def ledger_with(model: keras.Model, handles: Sequence[tf.Tensor]) -> PrivacyLedger:
+    """As `ledger_of`, with what was spent on variables that its steps are going to read.
+
+    Args:
+        model: private or not.
+        handles: of any variables.
+    """
+    look(model)
+    return merged(SPENDING.records(things_of(model)) | SPENDING.ahead(Record(), handles))
 
 
 def refuse_other_variables(model: keras.Model, run: Run) -> None:

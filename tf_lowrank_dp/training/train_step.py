@@ -19,7 +19,7 @@ from tf_lowrank_dp.training.added_losses import regularization_gradients
 from tf_lowrank_dp.training.distribution import refuse_distribution
 from tf_lowrank_dp.training.judged_graphs import JudgedGraphs
 from tf_lowrank_dp.training.known_code import is_library_class, is_library_object
-from tf_lowrank_dp.training.metrics import update_metrics
+from tf_lowrank_dp.training.metrics import seeds_put_back, update_metrics
 from tf_lowrank_dp.training.running_fit import bound_to_run, executed_run
 from tf_lowrank_dp.training.state import refuse_other_variables, state_of
 from tf_lowrank_dp.training.written_beside import tell_what_is_written_beside
@@ -48,11 +48,11 @@ def train_step(model: keras.Model, batch: dict) -> dict:
     judged = run.judged
 
     def on_outputs(*part: Nested) -> None:
-        with judged.watched_metrics():
+        with judged.watched_metrics(), seeds_put_back(model):
             update_metrics(model, *part)
 
     def results() -> dict:
-        with judged.watched_metrics():
+        with judged.watched_metrics(), seeds_put_back(model):
             return model.get_metrics_result()
 
     gradients = run.engine.private_gradients(
@@ -123,7 +123,7 @@ def apply_gradients(
             penalties = regularization_gradients(model) if with_penalties else []
             if penalties:
                 pairs = zip(gradients, penalties, strict=True)
-                gradients = tuple(g if p is None else g + p for g, p in pairs)
+                gradients = tuple(g if p is None else g + tf.cast(p, g.dtype) for g, p in pairs)
             cast = [keras.ops.cast(g, v.dtype) for g, v in zip(gradients, variables, strict=True)]
             optimizer.apply_private(cast, variables)
 

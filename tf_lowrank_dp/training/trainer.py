@@ -77,7 +77,8 @@ class PrivateTrainer:
         model: private, compiled with a private optimizer (a loss is not needed).
         sampler: the `PoissonSampler` that the batches come from, or a `Sampling` that describes
             how they are drawn.
-        steps: number of steps planned, used to calibrate the noise.
+        steps: number of steps planned, used to calibrate the noise.  What `forward` will ask of
+            private teachers is not known yet: for such, compile with a noise multiplier.
 
     Example:
 
@@ -128,7 +129,7 @@ class PrivateTrainer:
         self._traces = 0
         seeded = getattr(sampler, "seeded", False)
         tell_what_is_written_beside(model)  # before what it trains is on record
-        self._run = start_run(model, sampling, steps or 1, seeded=seeded)
+        self._run = start_run(model, sampling, steps or 1, seeded=seeded, reads=self._reads)
         tell_what_is_written_beside(model)
         self._passes = self._run.passes
         self._draws = Draws(sampling, sampling is not sampler, seeded, self._passes.had)

@@ -13,6 +13,7 @@ import numpy as np
 
 from tf_lowrank_dp._types import Logs
 from tf_lowrank_dp.spending.digest import FIXED_KEY, digests
+from tf_lowrank_dp.training.agreement import share_ledgers
 from tf_lowrank_dp.training.state import state_of
 from tf_lowrank_dp.workers import Workers
 
@@ -49,13 +50,14 @@ def in_step(
 
 
 class _LogsOfChief(keras.callbacks.Callback):
-    """Shows the chief's logs of an epoch to the callbacks of all: they decide the same."""
+    """Shows all callbacks the chief's logs of an epoch, and all workers what all have spent."""
 
     def __init__(self, workers: Workers):
         super().__init__()
         self._workers = workers
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        share_ledgers(self.model, self._workers)  # before the chief's callbacks save
         chiefs = self._workers.gather(json.dumps(logs or {}, default=float))[0]
         if logs is not None:
             logs.clear()
