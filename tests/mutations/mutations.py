@@ -1113,7 +1113,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what a teacher tells of public examples costs nothing", "training/fit.py",
-        "[*data.reads, *run.public_reads.values()]", "data.reads",
+        "[*reads, *run.public_reads.values()]", "reads",
         "training/test_spent_by_updates.py::"
         "test_what_the_loss_of_public_examples_reads_of_a_private_model_was_spent"
         "[each step-fitted]",
@@ -1141,8 +1141,7 @@ MUTATIONS = [
     ),
     mutation(
         15, "what an optimizer reads in the end is its own", "optimizers/finalized.py",
-        "    if own.issuperset(map(id, graph.captured_inputs)):\n        SPENDING",
-        "    if own:\n        SPENDING",
+        "own.issuperset(map(id, traced.captured_inputs))", "own",
         "training/test_spent_by_updates.py::"
         "test_what_an_inner_optimizer_makes_of_weights_in_the_end_is_known_if_it_is_its_own"
         "[True-False]",

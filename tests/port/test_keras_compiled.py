@@ -26,6 +26,7 @@ from tf_lowrank_dp._keras.compiled import (
     record_optimizer,
     same_ranks,
     takes_training,
+    trained_by,
     with_losses,
     writes_hdf5,
 )
@@ -222,6 +223,13 @@ def test_called_by_fit_is_true_where_fit_validates_only():
     model.fit(*data, validation_data=data, verbose=0)
     model.evaluate(*data, verbose=0)
     assert found == [True, False]
+
+
+def test_an_optimizer_has_the_variables_that_it_was_built_with():
+    optimizer, variables = keras.optimizers.Adam(), [keras.Variable([1.0]), keras.Variable([2.0])]
+    assert trained_by(optimizer) == []
+    optimizer.build(variables)
+    assert [id(variable) for variable in trained_by(optimizer)] == [*map(id, variables)]
 
 
 def test_record_optimizer_changes_what_is_saved():
