@@ -2335,7 +2335,7 @@ MUTATIONS = [
     mutation(
         15, "another Keras variable of the same value has a record of its own",
         "spending/shared.py",
-        "return next(iter(alive(holders)))", "return thing",
+        "return thing if len(holders) < 2 else next(iter(alive(holders)))", "return thing",
         "training/test_spent_follows_variables.py::"
         "test_variables_that_share_a_value_have_spent_the_same[copied-False]",
     ),
