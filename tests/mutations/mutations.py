@@ -2372,7 +2372,7 @@ MUTATIONS = [
         "training/metrics.py",
         "        state.assign(value)", "        pass",
         "tracing/test_random_ops.py::"
-        "test_no_state_that_is_saved_tells_how_often_metrics_drew[None-True]",
+        "test_no_state_that_is_saved_tells_how_often_metrics_drew[None-of the model]",
     ),
     mutation(
         12, "metrics of inner models are not looked at",
@@ -2380,5 +2380,12 @@ MUTATIONS = [
         "for layer in layers_of(model) if isinstance(layer, keras.Model)", "for layer in [model]",
         "training/test_metrics_are_a_dead_end.py::"
         "test_a_step_reads_no_metric_of_an_inner_model",
+    ),
+    mutation(
+        13, "noise is calibrated before the history of what is read is looked at",
+        "training/start_run.py",
+        "    refuse_history(spent, sampling, optimizer.accountant, ledger)\n", "",
+        "training/test_refused_history.py::"
+        "test_a_student_with_a_target_is_told_of_the_unit_and_not_of_its_target",
     ),
 ]  # fmt: skip

@@ -7,6 +7,7 @@ import tensorflow as tf
 from scipy import stats
 
 import tf_lowrank_dp as tfdp
+from tf_lowrank_dp._keras.layers import global_seed_state
 from tf_lowrank_dp.accounting import Sampling
 from tf_lowrank_dp.tracing.random_ops import ConstantSource, FixedSource, random_numbers_from
 
@@ -121,12 +122,17 @@ def test_no_state_that_is_saved_tells_how_many_rows_were_drawn(method, microbatc
 class DrawsInItsMetrics(keras.Model):
     """Keeps the loss of a noisy pass, by the noise of its forward pass or by other noise."""
 
-    def __init__(self, own):
+    def __init__(self, generator):
         super().__init__()
         self.noise, self.dense, self.noisy = L.GaussianNoise(1.0), L.Dense(1), keras.metrics.Mean()
-        self.generator = keras.random.SeedGenerator(1) if own else self.noise.seed_generator
+        of_layer = generator == "of a layer"
+        self.own = keras.random.SeedGenerator(1)
+        self.generator = self.noise.seed_generator if of_layer else self.own
+        if generator == "none":
+            self.generator = None
 
     def call(self, x):
+        x = x + keras.random.normal((1, WIDTH)) if self.generator is None else x
         return self.dense(self.noise(x, training=True))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
@@ -135,17 +141,17 @@ class DrawsInItsMetrics(keras.Model):
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
 
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("generator", ["of a layer", "of the model", "none"])
 @pytest.mark.parametrize("microbatch_size", [None, 1])
-def test_no_state_that_is_saved_tells_how_often_metrics_drew(microbatch_size, own, tmp_path):
+def test_no_state_that_is_saved_tells_how_often_metrics_drew(microbatch_size, generator):
     """An exported model told the number of rows of all draws, 171, or of parts."""
-    model = DrawsInItsMetrics(own)
+    model = DrawsInItsMetrics(generator)
     model(np.ones((1, WIDTH), "float32"))
     tfdp.make_private(model, microbatch_size=microbatch_size)
     model.compile(
         tfdp.DPSGDOptimizer("sgd", l2_norm_clip=1.0, noise_multiplier=1.0), "mse", jit_compile=False
     )
-    states = [model.generator.state, model.noise.seed_generator.state]
+    states = [model.own.state, model.noise.seed_generator.state, global_seed_state()]
     before = [state.numpy() for state in states]
     rows = np.ones((12, WIDTH)), np.ones((12, 1))
     history = model.fit(*rows, batch_size=4, epochs=2, verbose=0).history

@@ -139,6 +139,22 @@ def steps_of(student, teacher, way, data, private):
     return take
 
 
+def test_a_student_with_a_target_is_told_of_the_unit_and_not_of_its_target(
+    small_model, data, private, by_user
+):
+    """The noise was calibrated first, and no target could have been enough."""
+    teacher, student = small_model(), small_model()
+    by_user(teacher)
+
+    def loss(y_true, y_pred):
+        return keras.losses.mean_squared_error(teacher.layers[1].bias, y_pred)
+
+    private(student, loss=loss, epsilon=1000.0, delta=DELTA)
+    with pytest.raises(ValueError, match="(?s)one unit of privacy.*learns from"):
+        student.fit(*data(), batch_size=6, verbose=0)
+    assert tfdp.privacy_spent(student) == 0.0
+
+
 WAYS = ["fit", "a graph", "an eager loop"]
 
 

@@ -15,7 +15,6 @@ from typing import TypeVar
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp._keras.layers import seed_states
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
@@ -23,7 +22,7 @@ from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.tracing.traced_part import TracedPart
 from tf_lowrank_dp.tracing.written import written_variables
 from tf_lowrank_dp.training.chosen_method import Step, choose, part_of_this_graph
-from tf_lowrank_dp.training.metrics import variables_of_metrics
+from tf_lowrank_dp.training.metrics import seeds_in_reach, variables_of_metrics
 
 Result = TypeVar("Result")
 
@@ -213,7 +212,7 @@ class JudgedGraphs:
         """Context in which metrics are updated and read; they see examples as they are.
 
         Guarantee: what they write to is no weight of the model or its optimizer, and nothing that
-        a forward pass of the run reads, but for its seed generators, which are put back.
+        a forward pass of the run reads, but for seed generators, which are put back.
 
         Raises:
             UnsupportedModelError: it is.
@@ -221,7 +220,7 @@ class JudgedGraphs:
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         yield
-        seeds = {id(state.value.handle) for state in seed_states(self._model)}
+        seeds = {id(state.value.handle) for state in seeds_in_reach(self._model)}
         written = {id(handle): handle for handle in written_variables(graph, before)}
         self._written |= {key: written[key] for key in written.keys() - seeds}
         self._refuse_what_comes_back()

@@ -15,7 +15,7 @@ from tf_lowrank_dp._keras.compiled import (
     compiled_metrics,
     loss_tracker,
 )
-from tf_lowrank_dp._keras.layers import layers_of, seed_states
+from tf_lowrank_dp._keras.layers import global_seed_state, layers_of, seed_states
 from tf_lowrank_dp._keras.scopes import attach_masks
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
@@ -69,14 +69,19 @@ def _numbers_in_reach(model: keras.Model) -> list[keras.Variable]:
     return [variable for variable in floating if math.prod(variable.shape) == 1]
 
 
+def seeds_in_reach(model: keras.Model) -> list[keras.Variable]:
+    """The states of the model's seed generators, and of the one that is used without a seed."""
+    return [*seed_states(model), global_seed_state()]
+
+
 @contextlib.contextmanager
 def seeds_put_back(model: keras.Model) -> Iterator[None]:
-    """Context in which metrics may draw: seed generators of the model are as before behind it.
+    """Context in which metrics may draw: `seeds_in_reach` are as before behind it.
 
     Their counters would tell how many parts of a draw had rows.  The numbers themselves are of the
     step's secret stream.
     """
-    states = seed_states(model)
+    states = seeds_in_reach(model)
     before = [tf.identity(state.value) for state in states]
     yield
     for state, value in zip(states, before, strict=True):

@@ -109,9 +109,9 @@ def start_run(
         return run
     if not ledger.entries:
         _warn_of_ordinary_steps(optimizer)
-    noise_multiplier, limit = _noise_multiplier(
-        optimizer, sampling, steps, ledger_with(model, reads)
-    )
+    spent = ledger_with(model, reads)
+    refuse_history(spent, sampling, optimizer.accountant, ledger)
+    noise_multiplier, limit = _noise_multiplier(optimizer, sampling, steps, spent)
     chosen = chosen_by_chief(workers, noise_multiplier, optimizer.seed)
     public_reads: dict[int, tf.Tensor] = {}
     context = optimizer.release_context(
