@@ -18,6 +18,7 @@ from tf_lowrank_dp._keras.layers import (
     own_losses,
     own_weights,
     seed_states,
+    seeds_in_reach,
     symbolic_calls,
     symbolic_inputs,
 )
@@ -123,6 +124,12 @@ def test_global_seed_state_decides_what_is_drawn_without_a_seed():
     global_seed_state().assign(before)
     np.testing.assert_array_equal(keras.random.uniform((5,)), first)
     assert is_seed_state(global_seed_state())
+
+
+def test_seeds_in_reach_are_those_of_the_layers_and_the_global_one():
+    model = keras.Sequential([keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+    states = [model.layers[0].seed_generator.state, global_seed_state()]
+    assert [id(state) for state in seeds_in_reach(model)] == [*map(id, states)]
 
 
 def test_weights_of_layers_are_no_seed_states():

@@ -69,6 +69,11 @@ def global_seed_state() -> keras.Variable:
     return global_seed_generator().state
 
 
+def seeds_in_reach(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """The states of a layer's or model's seed generators, and of that which is used without one."""
+    return [*seed_states(layer), global_seed_state()]
+
+
 def is_seed_state(variable: keras.Variable) -> bool:
     """Whether a variable is the state of a seed generator."""
     return variable.name == _SEED_STATE

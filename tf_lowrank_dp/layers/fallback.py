@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp._keras.layers import global_seed_state, layers_of, own_losses, seed_states
+from tf_lowrank_dp._keras.layers import layers_of, own_losses, seeds_in_reach
 from tf_lowrank_dp._keras.scopes import (
     autocast,
     autocast_dtype,
@@ -155,7 +155,7 @@ class _VectorJacobian:
         with autocast(None):  # gradients are those of the float32 weights
             self._values = [tf.convert_to_tensor(v) for v in self._variables]
             self._others = [(v, tf.convert_to_tensor(v)) for v in others]
-        self._seeds = {id(state) for state in (*seed_states(layer), global_seed_state())}
+        self._seeds = {id(state) for state in seeds_in_reach(layer)}
         self._autocast, self._context = autocast_dtype(), call_context()
         self.values_read = [*self._values, *(value for _, value in self._others)]
         self._in_turn = is_whole(layer)

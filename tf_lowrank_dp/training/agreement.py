@@ -22,7 +22,7 @@ from tf_lowrank_dp.optimizers.ledger_in_file import values_of
 from tf_lowrank_dp.sampling.rows_digest import rows_digest
 from tf_lowrank_dp.spending import SPENDING
 from tf_lowrank_dp.training.data import TrainingData
-from tf_lowrank_dp.training.state import ledger_of, ledger_with, things_of
+from tf_lowrank_dp.training.state import ledger_of, ledger_with, look, things_of
 from tf_lowrank_dp.workers import Workers
 from tf_lowrank_dp.workers.agreement import refuse_differences, refuse_same_rows
 from tf_lowrank_dp.workers.join import joined
@@ -89,6 +89,7 @@ def compare(
     Raises:
         Disagreement: they differ; with a table.
     """
+    look(model)
     ledger, sigma = ledger_with(model, reads), optimizer.calibrated_noise_multiplier
     mine = {name: _text(v) for name, v in {**_of_model(model, optimizer), **facts}.items()}
     texts = workers.gather(json.dumps([mine, ledger.to_json(), sigma]))

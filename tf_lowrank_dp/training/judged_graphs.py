@@ -15,6 +15,7 @@ from typing import TypeVar
 import keras
 import tensorflow as tf
 
+from tf_lowrank_dp._keras.layers import seeds_in_reach
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
 from tf_lowrank_dp.gradient_methods.backward import Forward
@@ -22,7 +23,7 @@ from tf_lowrank_dp.spending.digest import digests
 from tf_lowrank_dp.tracing.traced_part import TracedPart
 from tf_lowrank_dp.tracing.written import written_variables
 from tf_lowrank_dp.training.chosen_method import Step, choose, part_of_this_graph
-from tf_lowrank_dp.training.metrics import seeds_in_reach, variables_of_metrics
+from tf_lowrank_dp.training.metrics import variables_of_metrics
 
 Result = TypeVar("Result")
 

@@ -15,7 +15,7 @@ from tf_lowrank_dp._keras.compiled import (
     compiled_metrics,
     loss_tracker,
 )
-from tf_lowrank_dp._keras.layers import global_seed_state, layers_of, seed_states
+from tf_lowrank_dp._keras.layers import layers_of, seeds_in_reach
 from tf_lowrank_dp._keras.scopes import attach_masks
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
@@ -67,11 +67,6 @@ def _numbers_in_reach(model: keras.Model) -> list[keras.Variable]:
     own += [variable for variable in model.variables if id(variable) in held]
     floating = [variable for variable in own if tf.as_dtype(variable.dtype).is_floating]
     return [variable for variable in floating if math.prod(variable.shape) == 1]
-
-
-def seeds_in_reach(model: keras.Model) -> list[keras.Variable]:
-    """The states of the model's seed generators, and of the one that is used without a seed."""
-    return [*seed_states(model), global_seed_state()]
 
 
 @contextlib.contextmanager

@@ -170,10 +170,9 @@ def ledger_with(model: keras.Model, handles: Sequence[tf.Tensor]) -> PrivacyLedg
     """As `ledger_of`, with what was spent on variables that its steps are going to read.
 
     Args:
-        model: private or not.
+        model: private or not, which was looked at.
         handles: of any variables.
     """
-    look(model)
     return merged(SPENDING.records(things_of(model)) | SPENDING.ahead(Record(), handles))
 
 

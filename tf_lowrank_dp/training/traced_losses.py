@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import keras
 import tensorflow as tf
 
-from tf_lowrank_dp._keras.layers import global_seed_state, seed_states
+from tf_lowrank_dp._keras.layers import seeds_in_reach
 from tf_lowrank_dp._keras.scopes import created_variables, is_refused_variable
 from tf_lowrank_dp._types import Nested
 from tf_lowrank_dp.errors import UnsupportedModelError
@@ -30,7 +30,7 @@ class TracedLosses:
         self, model: keras.Model, forward: Forward, element_spec: Nested, source: FixedSource
     ):
         trained = model.trainable_variables
-        seeds = {id(state) for state in [*seed_states(model), global_seed_state()]}
+        seeds = {id(state) for state in seeds_in_reach(model)}
 
         def losses(batch: Nested, values: Sequence[tf.Tensor]) -> tf.Tensor:
             # add_loss is part of the loss; what the loss creates for itself is initialised below.
